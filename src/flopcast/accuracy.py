@@ -39,8 +39,8 @@ def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
     Raises
     ------
     SpecError
-        There is no such suite; or `constants` is "others", and the constants of the catalogue were fitted
-        to its runs.
+        There is no such suite, or `constants` is "others" and the constants of the catalogue were fitted to
+        its runs.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def validate_memory(name: str, watched: Watched[MemoryRow] = iter) -> tuple[Comp
     Raises
     ------
     SpecError
-        If no suite has that name.
+        No suite has this name.
 
     Examples
     --------
@@ -113,12 +113,12 @@ def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[st
     Returns
     -------
     compared, left_out
-        The compared rows; and, by name of a row that was left out, the reason.
+        The compared rows, and the reason for each row that was left out, by its name.
 
     Raises
     ------
     SpecError
-        The file cannot be read, or is of another kind.
+        The file cannot be read, or does not contain functional tests.
     """
     rows, left_out = functional_rows(read_runs(Path(path)))
     return compare_memory(rows, prediction.memory_by_class), left_out
@@ -141,7 +141,7 @@ def validate_published(
     leave_out: Sequence[str] = (),
     watched: Watched[Run] = iter,
 ) -> Published:
-    """Predict the runs of published tables; a run that is in two tables counts once.
+    """Predict the runs of published tables. A run that is in two tables counts once.
 
     Rows are left out, with the reason, if they cannot be read, report inference or need an unsupported
     feature.
@@ -196,5 +196,7 @@ def validate_decisions(
 
 
 def predict_unfitted(job: Job) -> Report:
-    """Predict by kernels, collectives and data sheets alone, without constants of any published run."""
+    """Predict from measured kernels, collectives and data sheets only, without constants fitted to
+    published runs.
+    """
     return predict_with(job, NO_LEVELS)

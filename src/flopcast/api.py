@@ -128,7 +128,7 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> "CheckpointRepor
 
     Parameters
     ----------
-    job : saves as `job.checkpoint` says, or else to the first storage that its cluster describes
+    job : saves as in `job.checkpoint` or, by default, to the first storage of its cluster
     loading : a job with the same model, and a plan that loads the checkpoint
 
     Raises
@@ -163,7 +163,7 @@ def predict_memory(job: "ServingJob") -> "ServingMemory": ...
 
 @without_options(jobs.job)
 def predict_memory(job: "Job | ServingJob") -> "MemoryReport | ServingMemory":
-    """Return the memory of the job on each device, and whether the job fits. Needs no efficiency curves.
+    """Return the memory of the job on each device, and whether the job fits, without efficiency curves.
 
     Returns
     -------
@@ -249,7 +249,7 @@ def compare(
 
 @without_options(jobs.job)
 def diagnose(job: Job, log: Path | str | None = None, trace: Path | str | None = None) -> "SlowStep":
-    """Find out why a job is slower than it should be.
+    """Return possible causes why a job is slower than it should be.
 
     Parameters
     ----------
@@ -281,12 +281,12 @@ def diagnose(job: Job, log: Path | str | None = None, trace: Path | str | None =
 
 
 def read_measured(log: Path | str | None, trace: Path | str | None) -> "tuple[Log | None, Trace | None]":
-    """Return the contents of a training log and of a trace, as `diagnose` takes them.
+    """Return the contents of a training log and of a trace, which `diagnose` uses.
 
     Raises
     ------
     SpecError
-        The faults of both files.
+        A file has faults. The error lists those of both files.
     """
     from flopcast.lab.logs.reader import read_log_file
     from flopcast.lab.traces.any_format import read_trace

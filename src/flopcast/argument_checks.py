@@ -205,12 +205,12 @@ def _number_in(text: str) -> str:
 
 
 def check_job(value: object, name: str = "job") -> None:
-    """Refuse a value that is not a job, or a job of which a part has a wrong type.
+    """Raise an error for a value that is not a job, and for a job with a part of a wrong type.
 
     Raises
     ------
     SpecError
-        The value is no job. The fix contains the call of flopcast.job that makes one of it.
+        The value is not a job. The fix contains the call of flopcast.job that creates a job from it.
     """
     if isinstance(value, Job):
         for part in PARTS:

@@ -69,7 +69,10 @@ def search_deployments(
 def answer_of_serving(
     question: DeploymentQuestion, told: OnServingProgress | None = None, simulated: int = SIMULATED
 ) -> DeploymentResult:
-    """Answer a complete question as `search_deployments` does; reads the trace of the traffic."""
+    """Return the answer to a complete question, like `search_deployments`.
+
+    If the traffic is a trace, it is read.
+    """
     trace = trace_of(question.jobs[0])
     requests = None if trace is None else trace.requests
     return find_deployments(question, cache(load_serving_book), requests, told, simulated)

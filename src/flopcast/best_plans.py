@@ -131,7 +131,10 @@ def _with_batch(space: Space, jobs: Sequence[Job]) -> Space:
 
 
 def answer(question: Question, told: OnProgress | None = None) -> SearchResult:
-    """Answer a complete question as `search_plans` does; the curves of each cluster are read once."""
+    """Return the answer to a complete question, like `search_plans`.
+
+    The curves of each cluster are read once.
+    """
     return find(question, cache(load_book), told)
 
 

@@ -22,7 +22,7 @@ NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error tha
 
 
 class HasPlace(Protocol):
-    """Something with a place in a file, such as "job.yaml:3"."""
+    """An object with a place in a file, such as "job.yaml:3"."""
 
     @property
     def where(self) -> str:
@@ -87,7 +87,7 @@ class Problem(Record, kw_only=False):
 def shown(value: object, limit: int = 80) -> str:
     """Return the value as Python writes it, but true, false and null as files write them.
 
-    A long value loses its middle: paths end in a file's name.
+    The middle of a long value is omitted, because paths end in the name of a file.
     """
     text = repr(value)
     text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
@@ -132,7 +132,7 @@ class SpecError(FlopcastError, ValueError):
 
 
 def in_order_of_lines(found: Sequence[Placed]) -> list[Placed]:
-    """Return errors, or rows with errors, with those of one file in the order of its lines.
+    """Return errors, or rows with errors, so that those of one file are in the order of its lines.
 
     Errors without a line keep their positions, as do those of other files.
 
@@ -228,7 +228,10 @@ def spec_error(
 
 @contextmanager
 def collected(problems: list[Problem]) -> Iterator[None]:
-    """Add the faults of a block to earlier faults, each once; the code after the block runs in any case."""
+    """Add the faults of a block to earlier faults, without repetition.
+
+    The code after the block always runs.
+    """
     try:
         yield
     except SpecError as error:
@@ -298,4 +301,4 @@ def common_problems(each: Sequence[Sequence[Problem]]) -> Iterator[Problem]:
 
 
 class InternalError(FlopcastError):
-    """A broken invariant of flopcast itself: please report it."""
+    """A bug in flopcast. Please report it."""

@@ -1,6 +1,6 @@
 """Descriptions of classes and their fields, from docstrings: for the JSON Schema, errors and the reference.
 
-Answers: what does a class describe, and what does a field of it mean?
+Answers: what does a class describe, and what do its fields mean?
 Elsewhere: the classes (spec/, layers/), the schema of what a file holds (strict_model.py).
 """
 
@@ -15,7 +15,7 @@ _SECTION = re.compile(r"^\w+\n-+\n", flags=re.MULTILINE)
 
 
 def field_text(noun: type[BaseModel], name: str) -> str:
-    """Return what a field means: its entry under "Attributes" in the docstring, or its description.
+    """Return the meaning of a field: its entry under "Attributes" in the docstring, or its description.
 
     The field `kind` of a model has only one value, and therefore no entry. Without a description, the text
     is "".
@@ -31,6 +31,8 @@ def field_text(noun: type[BaseModel], name: str) -> str:
 
 
 def noun_text(noun: type[BaseModel]) -> str:
-    """Return what a model describes: its docstring up to the first section, one line for each paragraph."""
+    """Return the description of a model: its docstring up to the first section, with one line for each
+    paragraph.
+    """
     text = _SECTION.split(inspect.cleandoc(noun.__doc__ or ""))[0]
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()

@@ -11,11 +11,11 @@ Edit = Mapping[str, object]  # fields, as the sentence of a fix names them, and 
 
 
 class Fix(str):
-    """The sentence that states how to correct the input, and the same as data.
+    """A sentence that states how to correct the input, and the same edits as data.
 
     `edits` are alternatives; the field of an error itself may be named "". `part` is the part of the wrong
-    value that the new one replaces; "" for the whole value. `is_example` states whether a new value is only
-    one example of many allowed values.
+    value that the new value replaces, or "" if it replaces the whole value. `is_example` states whether a
+    new value is only one example of many allowed values.
 
     >>> fix = set_to({"zero": 0}, {"optimizer": "adamw"}, "choose another stack")
     >>> print(fix, fix.edits, sep="; ")
@@ -36,7 +36,7 @@ class Fix(str):
 
 
 def set_to(*ways: Edit | str, **values: object) -> Fix:
-    """Return the fix that sets fields to new values, or of alternatives, which may be sentences.
+    """Return the fix that sets fields to new values, or that offers alternatives, which may be sentences.
 
     >>> print(set_to(tensor_parallel=4, stage_layers=(3, 5), sequence_parallel=True))
     set tensor_parallel to 4, stage_layers to 3,5 and sequence_parallel to true
@@ -62,7 +62,7 @@ def _assignments(edit: Edit) -> str:
 
 
 def edits_of(fix: str) -> tuple[Edit, ...]:
-    """Return the edits that a fix states; () if it is no edit of single values."""
+    """Return the edits that a fix states, or () if it does not edit single values."""
     return fix.edits if isinstance(fix, Fix) else ()
 
 

@@ -22,8 +22,8 @@ PLAIN = frozenset((str, int, float, bool, type(None)))  # types whose values are
 class LargeResults:
     """The last results of many bytes. The keys are the inputs of a result.
 
-    As those of `KeptResults`, they are in two halves, of which the older is dropped. A half is full when it
-    has `most_bytes`, so it exceeds them by less than its last result.
+    Results are in two halves, as in `KeptResults`. When the newer half has reached `most_bytes`, the older
+    half is dropped. A half exceeds `most_bytes` by less than its last result.
 
     Parameters
     ----------
@@ -69,12 +69,13 @@ class LargeResults:
 
 
 class KeptResults:
-    """The last results. The keys are the inputs of a result. At least `most` and at most 2 · `most` results
-    are kept.
+    """The last results. The keys are the inputs of a result.
 
-    Results are in two halves. When the newer half is full, the older one is dropped, except for the results
-    that were asked for since. With `most` of 0 nothing is kept. `large` keeps results of many bytes.
-    Batches of at most `few_plans` plans count as small.
+    At least `most` and at most 2 · `most` results are kept.
+
+    Results are in two halves. When the newer half is full, the older half is dropped, except for results
+    that were used since. With `most` of 0 nothing is kept. `large` keeps results of many bytes. Batches of
+    at most `few_plans` plans count as small.
 
     Examples
     --------
@@ -145,7 +146,9 @@ class KeptResults:
             self._newer[key] = result
 
     def of_few(self, plans: int) -> "KeptResults":
-        """Return these results for a batch of few plans; for many, whose keys are long, NOTHING_KEPT."""
+        """Return these results for a batch of few plans, or NOTHING_KEPT for many plans, whose keys are
+        long.
+        """
         return self if plans <= self._few_plans else NOTHING_KEPT
 
     def __bool__(self) -> bool:

@@ -1,7 +1,7 @@
 """Answers of the searches about one plan, as text and as data.
 
-Answers: what do the command line and the pages show of the best order of nodes, division over groups,
-strategies of blocks or split points, and of the largest values that fit?
+Answers: what do the command line and the pages show about the best order of nodes, the best division over
+groups, strategies of blocks, split points, and the largest values that fit?
 Elsewhere: the searches (placement.py, search/largest_values.py), their texts (render/layouts.py,
 render/split_points.py, render/largest_values.py).
 """

@@ -38,8 +38,8 @@ _OTHER_TIMES = {"m": (1, "min"), "w": (7, "d")}
 def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     """Return the quantity that a wrong text means, as `parse_quantity` reads it; "" if none is certain.
 
-    A fix must not change the value that a user meant, so texts in other currencies have none. A
-    bare number gets the unit of an example of similar size, or the one that people use most.
+    A fix must not change the value that a user meant, so texts in other currencies have no fix. A bare
+    number gets the unit of an example of similar size, or the one that people use most.
 
     >>> meant_quantity("2 USD", ("USD/h",)), meant_quantity("2 EUR/day", ("USD/h",))
     ('2 USD/h', '')

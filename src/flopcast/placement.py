@@ -68,7 +68,7 @@ def best_strategies(job: Job, *, placements: bool = False) -> PerLayer:
     Raises
     ------
     SpecError
-        Strategies of blocks do not go with the job, or nothing fits.
+        The job cannot have strategies of blocks, or no strategies fit.
 
     Examples
     --------

@@ -21,8 +21,8 @@ def offload_that_fits(job: Job) -> "OffloadThatFits | None":
     Returns
     -------
     OffloadThatFits or None
-        The plan with the placement and the estimate of its step; None if the stack has no placement, the
-        cluster describes no memory of its nodes, or none is enough.
+        The plan with the placement, and the estimate of its step. The result is None if the stack supports
+        no placement, the cluster describes no memory of its nodes, or no placement makes the plan fit.
 
     Raises
     ------

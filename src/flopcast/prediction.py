@@ -1,7 +1,8 @@
-"""The prediction of a training job: from the job to the report. It reads as the table of contents of
-flopcast.
+"""The prediction of a training job, from the job to the report.
 
-This module opens no file: the curves come from `library.curves.load_book` (or a calibration of your own).
+This module is the best place to start reading.
+
+It opens no file. The curves come from `library.curves.load_book` or from your calibration.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from flopcast.workload.suggested_fixes import causes
 
 
 def predict(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Report:
-    """Predict one training step, and use results of earlier predictions in `kept` again.
+    """Predict one training step, and reuse the results of earlier predictions in `kept`.
 
     The curves in `book` must be those of the job's cluster; the times of kernels without a curve are
     estimated, with a warning.
@@ -93,7 +94,7 @@ def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
 
 
 def realised(job: Job, kept: KeptResults) -> Programs:
-    """Return the programs that a job's software runs, for a plan that keeps every rule.
+    """Return the programs that a job's software runs, for a plan without faults.
 
     Plans that differ only in their global batch run the same programs, only more or less often.
     """
@@ -124,7 +125,7 @@ def memory_of(job: Job) -> MemoryReport:
     Returns
     -------
     MemoryReport
-        The same as in the report of `predict`, for machines that were never measured too.
+        The memory in the report of `predict`. It is also available for machines that were never measured.
 
     Raises
     ------
@@ -135,7 +136,7 @@ def memory_of(job: Job) -> MemoryReport:
 
 
 def memory_by_class(job: Job) -> tuple[PeakMemory, tuple[int, ...]]:
-    """Return the memory of every kind of stage of a job, and which kind each stage is.
+    """Return the memory of every kind of stage of a job, and the kind of each stage.
 
     Raises
     ------

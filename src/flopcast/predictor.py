@@ -1,7 +1,7 @@
-"""Many predictions: what earlier ones worked out is used again.
+"""Many predictions, which reuse intermediate results of earlier ones.
 
-Answers: what does a program hold that predicts one job after another?
-Elsewhere: one prediction, without memory of others (prediction.py).
+Answers: which results does a program keep that predicts one job after another?
+Elsewhere: a single prediction (prediction.py).
 """
 
 from flopcast import prediction
@@ -53,7 +53,7 @@ class Predictor:
         Raises
         ------
         SpecError
-            The value is no training job, or its settings contradict each other or are not supported.
+            The value is not a training job, or its settings contradict each other or are not supported.
         """
         check_job(job)
         return self._reports.of(job, lambda: prediction.predict(job, self.book(job), self.results))

@@ -79,7 +79,7 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
     Raises
     ------
     ValueError
-        Not a number with such a unit; the message gives an example that would pass.
+        The text is not a number with such a unit. The message contains a valid example.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def _scale_in_words(written: str, unit: str) -> float:
 
 
 def seconds_of(written: str) -> float | None:
-    """Return the seconds of a unit of time, which may be misspelt; None for another word.
+    """Return the seconds of a unit of time, which may be misspelt, or None for another word.
 
     >>> seconds_of("years"), seconds_of("wekks"), seconds_of("fortnights")
     (31536000.0, 604800.0, None)
@@ -138,7 +138,7 @@ def seconds_of(written: str) -> float | None:
 
 
 def unit_symbol(written: str) -> str:
-    """Return a unit that is spelled out as its symbol; others unchanged.
+    """Return the symbol of a unit that is spelled out. Other words do not change.
 
     >>> unit_symbol("kilowatts"), unit_symbol("Gbits/s"), unit_symbol("hours")
     ('kW', 'Gbit/s', 'h')
@@ -177,7 +177,7 @@ def without_separators(text: str) -> str:
 
 
 def parse_tokens(text: str, noun: str = "tok(?:en)?s?", thousand: int = 1000) -> float:
-    """Return a count that people write as 2e12, 2T, 300B, 1.5 M, 2 trillion or 52,000.
+    """Return a count that is written as 2e12, 2T, 300B, 1.5 M, 2 trillion or 52,000.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def parse_tokens(text: str, noun: str = "tok(?:en)?s?", thousand: int = 1000) ->
     Raises
     ------
     ValueError
-        No finite number, with or without one of these letters or words.
+        The text is not a finite number, with or without one of these letters or words.
 
     Examples
     --------
@@ -211,7 +211,7 @@ def parse_length(text: str) -> int:
     Raises
     ------
     ValueError
-        No whole number, with or without a k (1,024) or an M (1,048,576).
+        The text is not a whole number, with or without a k (1,024) or an M (1,048,576).
 
     Examples
     --------
@@ -238,8 +238,9 @@ def fraction_of(text: str) -> float | None:
 
 
 def number_of(text: str, field: str) -> object:
-    """Return the number that a text means in a field, or the text if it is no number. The name of the field
-    states the unit.
+    """Return the number that a text means in a field, or the text if it is no number.
+
+    The name of the field states the unit.
 
     >>> number_of("8k", "rank_tokens"), number_of("10k", "requests"), number_of("50 %", "memory_fraction")
     (8192, 10000, 0.5)
@@ -254,12 +255,12 @@ def number_of(text: str, field: str) -> object:
 
 
 def parse_rate(text: str) -> float:
-    """Return how many things a rate means per second: "4/s", "240 requests per minute", "4 rps", or "4".
+    """Return a rate as a number per second: "4/s", "240 requests per minute", "4 rps", or "4".
 
     Raises
     ------
     ValueError
-        No finite number with or without a time.
+        The text is not a finite number, with or without a unit of time.
 
     Examples
     --------

@@ -4,11 +4,11 @@ Answers: how much longer is the step of each job because other jobs send at the 
 Elsewhere: seconds of a step on the network (report/network_use.py), flows of one job that collide
 (cost/collectives/collisions.py), the text (render/shared_network_text.py).
 
-Jobs run on nodes of their own and share the uplinks of the widest tier. These have C = N B / r bytes/s for
-the N devices of all jobs, with B of one device and r the oversubscription. While the jobs in S send, each
-of their devices gets the same part, g(S) = min(1, C / (B · devices of S)). Steps of different jobs are not
-synchronised: job j sends in a part u_j of the time, independently of others. The messages of job i then
-take
+Jobs run on nodes of their own and share the uplinks of the widest tier. The uplinks carry C = N B / r
+bytes/s for the N devices of all jobs, where B is the bandwidth of one device and r the oversubscription.
+While the jobs in S send, each of their devices gets the same part, g(S) = min(1, C / (B · devices of S)).
+Steps of different jobs are not synchronised: job j sends in a part u_j of the time, independently of
+others. The messages of job i then take
 
     m_i = sum over S that contain i of P(S) / g(S)
 
@@ -37,11 +37,12 @@ class SharedJob(Record):
     alone, together : Report
         The prediction without other jobs, and with all of them.
     always_s : float
-        The step time if others sent all the time.
+        The step time if the other jobs sent all the time.
     busy_fraction : float
         Part of the time in which the job's messages occupy the network, when all jobs run.
     slowed_by : tuple of float
-        Step time beside each of the jobs alone, over that without others; 1 for the job itself.
+        Step time together with one other job, divided by the step time without other jobs, for each job. It
+        is 1 for the job itself.
     """
 
     alone: Report

@@ -1,4 +1,4 @@
-"""Values that a slip of the pen made wrong: which value was meant?
+"""Values with a typing error: which value was meant?
 
 Answers: which allowed number or word do "4096 GB", [8], -64, "8,192" or "ture" mean?
 Elsewhere: quantities (quantities.py), names of the catalogue (files/nearest_names.py).
@@ -41,7 +41,7 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
     Parameters
     ----------
     value : the wrong value, as a file or an option has it
-    allowed, fix : the values that pass and the fix so far, in the words of an error
+    allowed, fix : the allowed values, and the present fix, in the words of an error
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """The base class of all models that users write: frozen, strict about keys and numbers, with a schema.
 
-Answers: how does a model refuse what is no number, and how does an editor learn what may be written?
+Answers: how does a model refuse values that are not numbers, and how does an editor know the allowed
+values?
 Elsewhere: the models themselves (spec/, layers/), reading them from files (files/validate.py).
 """
 

@@ -1,9 +1,10 @@
-"""Units of fields, and numbers as text: "2.04 TB/s", "17.4 ms", "$2.50 M". The core contains only SI
-floats.
+"""Units of fields, and numbers as text: "2.04 TB/s", "17.4 ms", "$2.50 M".
+
+The core contains only SI floats.
 
 Answers: which units does a field take, and how is a number shown?
-Elsewhere: reading quantities (quantities.py). Which field takes one follows from its name (`units_of`), not
-from a schema.
+Elsewhere: reading quantities (quantities.py). The name of a field determines its units (`units_of`), not a
+schema.
 """
 
 import math
@@ -29,7 +30,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=4096)
 def units_of(field: str) -> tuple[str, ...]:
-    """Return units that the field's name states; empty if it states none.
+    """Return the units that the name of a field states. They are empty if it states none.
 
     >>> units_of("memory_bytes_per_s"), units_of("tensor_parallel")
     (('B/s', 'bit/s'), ())
@@ -85,8 +86,9 @@ FAR_RATIO = 30.0  # of a bound to what it bounds, or of this to the bound: it ha
 def show_seconds(value: Number, like: Number | None = None) -> str:
     """Return seconds in a readable unit: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
 
-    Seconds up to two minutes, minutes up to two hours, hours up to two days. Bounds have the unit of what
-    they bound, `like`: "102 s to 2.93 min" is hard to compare. A bound far from it has a unit of its own.
+    The unit is seconds up to two minutes, minutes up to two hours, and hours up to two days. The bounds of
+    an interval have the unit of the value `like` that they enclose, because "102 s to 2.93 min" is hard to
+    compare. A bound far from this value has its usual unit.
 
     >>> show_seconds(0.0174), show_seconds(5400), show_seconds(102.0, like=134.0)
     ('17.4 ms', '90.0 min', '1.70 min')
@@ -122,8 +124,8 @@ def _digits(value: Number, digits: int) -> str:
 def nine_digits(value: Number) -> float:
     """Return the number rounded so that equal predictions print equal bytes on every machine.
 
-    Sums of floats differ in their last digits between processors and libraries; nine digits are far more
-    than any prediction is good for.
+    Sums of floats differ in their last digits between processors and libraries. No prediction is accurate
+    to nine digits.
 
     >>> nine_digits(0.1 + 0.2), nine_digits(123456789012.0)
     (0.3, 123456789000.0)
@@ -135,7 +137,7 @@ LARGE = {"T": 1e12, "B": 1e9, "M": 1e6}
 
 
 def show_count(value: Number) -> str:
-    """Return a number of parameters or tokens as people say it.
+    """Return a number of parameters or tokens as text, such as "8.03 B".
 
     >>> show_count(8.03e9), show_count(999_960), show_count(1200)
     ('8.03 B', '1.00 M', '1,200')

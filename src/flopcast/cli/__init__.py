@@ -2,5 +2,5 @@
 
 main.py collects the commands and maps errors to exit codes. options.py has the options that describe a job,
 which several commands share, and progress.py the line of progress. A command builds a request, calls the
-function that Python users call, and prints what render/ makes of the result.
+function that Python users call, and prints the result as render/ formats it.
 """

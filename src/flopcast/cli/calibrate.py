@@ -149,9 +149,9 @@ def score_folder(published: "MeasurementFolder", say: "Say", watched: "Watched[S
     ----------
     published : MeasurementFolder
     say : function
-        Called with a line of progress.
+        Receives lines of progress.
     watched : function
-        Wraps the subjects while they are judged, to show how far the work is.
+        Wraps the iteration over the subjects, to show the progress.
     """
     from flopcast.cli.measurement_folder import SYSTEMS, by_latency, tier_of
     from flopcast.lab.calibration.peer_fit import peer_devices

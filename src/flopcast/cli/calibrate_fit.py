@@ -1,12 +1,12 @@
 """`flopcast calibrate fit`: fits curve files to a folder of published measurements, or to a sample pack.
 
-Answers: which measurements give the curves of which device or fabric, and how does a broken-off fit resume?
-Elsewhere: what the folder holds (measurement_folder.py), how a curve is fitted (lab/calibration), how it is
-written (library/curves.py).
+Answers: which measurements give the curves of a device or fabric, and how does an interrupted fit resume?
+Elsewhere: the contents of the folder (measurement_folder.py), the fit of a curve (lab/calibration), its
+file (library/curves.py).
 
 The curves of the catalogue depend only on the data folder, so that fitting again gives the same bytes. Our
 measurements of a device (SYSTEMS, fallback devices first) take precedence over tables of other projects.
-Those supply the missing classes; where both exist, they are compared.
+Those tables supply the missing classes. For classes in both, the two are compared.
 
 A fit takes minutes. The file of each owner (a device or a fabric) is written as soon as its curves are
 fitted, and a ledger in the same folder then lists the owner. A later fit into that folder skips the listed
@@ -52,7 +52,7 @@ def fit_folder(
     served: Collection[str] | None = None,
     watched: Watched[tuple[str, Fit]] = iter,
 ) -> None:
-    """Fit every curve that these measurements give, and write one file per device and fabric.
+    """Fit all curves for which there are measurements, and write one file per device and fabric.
 
     Curves that only serving uses are in a second file, in the folder "serving".
 
@@ -128,7 +128,7 @@ def _fit_fabric(files: Measured) -> Curves:
 
 
 def tell(owner: str, curves: Curves, say: Say) -> None:
-    """Report one line for each curve of an owner: rows used, rows rejected, error."""
+    """Report one line for each curve of an owner, with the used rows, the rejected rows, and the error."""
     for name, curve in sorted(curves.items()):
         evidence = curve.evidence
         say(
@@ -151,7 +151,7 @@ class FitProgress(Record, eq=False, kw_only=False):
         return read_curves(self.folder, owner)
 
     def write(self, owner: str, curves: dict[str, Curve]) -> dict[str, Curve]:
-        """Write the file of an owner, then its name in the ledger; without curves, write nothing.
+        """Write the file of an owner, and then its name into the ledger. Without curves, write nothing.
 
         Returns
         -------
@@ -188,7 +188,7 @@ def open_fit_progress(folder: Path, digest: str) -> FitProgress:
 
 
 def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> None:
-    """Fit the curves of the device that a pack was measured on.
+    """Fit the curves of the device on which a pack was measured.
 
     Rows that cannot be read are reported to `warn`, one line each, and skipped. `device` is the name of the
     device in the catalogue; a pack holds only the name that the driver reports. `say` receives one line for

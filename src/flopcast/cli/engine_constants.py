@@ -1,4 +1,4 @@
-"""`flopcast calibrate constants` with tables of serving: the constants of engines, fitted again.
+"""`flopcast calibrate constants` with tables of serving, which fits the constants of engines again.
 
 Elsewhere: the fit (lab/serving_runs/fit.py), constants of training (calibrate_constants.py).
 """
@@ -22,8 +22,7 @@ def fitted_engines(
     Raises
     ------
     SpecError
-        Tables of another kind are given as well, or a file to write: each engine's constants are in its own
-        file.
+        Tables of another kind, or an output file, are given. The constants of each engine are in its file.
     """
     from flopcast.lab.measured_tables import SERVING
     from flopcast.lab.serving_runs.score import fitted_constants

@@ -1,6 +1,6 @@
 """Options of `search` and `sweep` that choose the workers and the file of finished chunks.
 
-Answers: does the search run in this process, in several, or on a Dask cluster; which ledger?
+Answers: does the search run in one process, in several, or on a Dask cluster, and with which ledger?
 Elsewhere: workers and ledgers themselves (workers/).
 """
 
@@ -47,7 +47,7 @@ def executor_and_ledger(
     Raises
     ------
     SpecError
-        Options contradict each other, the ledger is of another search, or an address does not answer.
+        Options contradict each other, the ledger belongs to another search, or an address does not respond.
     """
     if workers is not None and dask is not None:
         because, fix = "a search runs either on local processes or on Dask", "remove --workers or --dask"

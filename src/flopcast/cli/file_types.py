@@ -1,6 +1,6 @@
-"""Types of options that name files: which paths are refused before any work is done?
+"""Types of options that name files, which refuse wrong paths before a command does any work.
 
-Answers: does a file exist that a command is to read, and can a file be written?
+Answers: does an input file exist, and can an output file be written?
 Elsewhere: which options name files (options.py), how files are written (output_files.py).
 """
 

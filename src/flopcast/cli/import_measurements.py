@@ -1,6 +1,6 @@
 """Commands that read measurements: `calibrate from-run`, and `import nccl-tests`, `kineto`, `nsys`.
 
-Answers: what was measured, how is it printed, where is it written?
+Answers: how are measurements of other tools printed, and where are they written?
 Elsewhere: the update (lab/validation/from_run.py), readers (lab/), tables (lab/samples/files.py). Commands
 are attached to their groups in calibrate.py and imports.py.
 """
@@ -318,7 +318,10 @@ def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: 
 
 
 def totals_text(totals: "tuple[ClassTotal, ...]", title: str, most: Number) -> str:
-    """Return a table of kernels, seconds and share of steps per class; the last line sums the rest."""
+    """Return a table of kernels, seconds and share of steps per class.
+
+    The last line is the sum of all other classes.
+    """
     shown, rest = totals[: int(most)], totals[int(most) :]
     lines = [f"{title:44}{'kernels':>9}{'time':>11}{'of steps':>10}"]
     rows = [(one.name or "(no known class)", one.num_kernels, one.total_s, one.step_share) for one in shown]

@@ -102,10 +102,11 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line; every deliberate error becomes a message and an exit code.
+    """Run the command line. Every deliberate error becomes a message and an exit code.
 
-    Always ends the process. Click's own usage errors exit with 1 (wrong input) instead of Click's usual
-    2, which here means that no plan is feasible. A reader who closes the pipe early is no error.
+    This function always ends the process. Click's own usage errors exit with 1 (wrong input) instead of
+    Click's usual 2, which here means that no plan is feasible. It is not an error if the reader closes the
+    pipe early.
     """
     collect_rarely()
     # matrices are small: threads only wait for each other

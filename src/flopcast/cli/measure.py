@@ -1,6 +1,6 @@
 """`flopcast measure`: benchmarks this machine and writes a sample pack and a site file.
 
-Answers: which device is measured for how long, how is progress shown, what remains after an interrupt?
+Answers: which device is measured for how long, and which results are kept after an interrupt?
 Elsewhere: what is measured (lab/measure/), the files and the sensors (lab/samples).
 """
 
@@ -77,14 +77,17 @@ class MeasureOptions(Record):
 
     @property
     def effort(self) -> Effort:
-        """Return how many repetitions to measure; on a CPU, just enough to show that the code works."""
+        """Return the number of repetitions.
+
+        On a CPU, it is only large enough to show that the code works.
+        """
         if self.device == "cpu":
             return TINY
         return QUICK if self.quick else Effort()
 
     @property
     def tier_effort(self) -> TierEffort:
-        """Return how many bytes to copy, update and store; on a CPU, few."""
+        """Return the numbers of bytes to copy, update and store, which are small on a CPU."""
         if self.device == "cpu":
             return TINY_TIERS
         return QUICK_TIERS if self.quick else TierEffort()

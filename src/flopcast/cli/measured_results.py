@@ -1,6 +1,6 @@
 """Results of a measurement on the terminal: a site file, and the changes of a cluster.
 
-Answers: which factors and which rates did `flopcast measure` find, and where does the user write them?
+Answers: which factors and rates did `flopcast measure` find, and where does the user enter them?
 Elsewhere: the command (measure.py), the factors (lab/measure/site.py), the rates
 (lab/measure/tier_samples.py).
 """
@@ -40,7 +40,8 @@ def write_site(
     named : str
         Device of the catalogue whose curves the site scales.
     reference_s : float or None
-        Seconds of the host benchmark on a host of known speed; without it there is no factor of the host.
+        Seconds of the host benchmark on a host of known speed. If it is None, there is no factor of the
+        host.
     speed_ratio : float
         Speed of that reference host.
     """
@@ -69,7 +70,7 @@ def catalogue_name(given: str, who: Identity) -> str:
     Raises
     ------
     SpecError
-        The name is not in the catalogue, or none is given and torch's name of the device is unknown.
+        The name is not in the catalogue, or no name is given and torch's name of the device is unknown.
     """
     name = given or DEVICES.get(who.name, "")
     own_name = catalog.known("devices", name)
@@ -96,7 +97,9 @@ def reference_s(path: Path) -> float:
 
 
 def show_memories(pack_path: Path, given: str, who: Identity, folder: Path | None, on_gpu: bool) -> None:
-    """Print the rates of memory outside the device as changes of a cluster, and what was not measured."""
+    """Print the rates of memory outside the device as changes of a cluster, and a note about missing
+    rates.
+    """
     if not on_gpu:
         told = "not measured: copies between device and host, because --device cpu has no GPU"
         click.echo(told, err=True)

@@ -1,8 +1,8 @@
 """A folder of published measurements, read once.
 
 Answers: which systems, kernel tables of other projects and collective tables does a data folder hold?
-Elsewhere: what the columns mean (lab/calibration/operator_files.py, collective_files.py, peers.yaml), what
-uses them (calibrate_fit.py, calibrate.py).
+Elsewhere: the columns (lab/calibration/operator_files.py, collective_files.py, peers.yaml), the fits
+(calibrate_fit.py, calibrate.py).
 """
 
 import hashlib
@@ -133,7 +133,8 @@ class MeasurementFolder(Record, eq=False, kw_only=False, slots=False):
 def by_latency(files: Measured) -> tuple[Measured, Measured]:
     """Split tables into tables of large messages only, and tables that also contain small messages.
 
-    The latency of the former comes from the tier; the latency of the latter is fitted.
+    For tables of large messages only, the tier gives the latency. For the other tables, the latency is
+    fitted.
     """
     large = [entry for entry in files if entry[0] not in WITH_LATENCY]
     return large, [entry for entry in files if entry[0] in WITH_LATENCY]

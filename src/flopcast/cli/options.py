@@ -1,6 +1,6 @@
 """Code that all commands share: the options that describe a job, and how data is printed and written.
 
-Answers: which options describe a job, how is data printed, which output files are refused at the start?
+Answers: which options describe a job, and how is data printed?
 Elsewhere: which job the options describe (requests/resolve.py).
 """
 
@@ -56,7 +56,7 @@ class Length(click.IntRange):
 class Sequences(click.IntRange):
     """Type of an option that takes a number of sequences.
 
-    A number of tokens passes, because the errors of the job convert it to sequences.
+    A number of tokens is accepted, because the errors of the job then convert it to sequences.
     """
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -130,16 +130,18 @@ def further_problems(found: Callable[[dict[str, Any]], list["Problem"]]) -> Call
 def job_options(
     *arguments: Decorator, without: Sequence[str] = (), check: Check | None = None, **options: Decorator
 ) -> Decorator:
-    """Return a decorator that adds what describes a job; the command receives it as its `request`.
+    """Return a decorator that adds the options that describe a job.
+
+    The command receives them as its `request`.
 
     Errors of other options are reported together with those of the job.
 
     Parameters
     ----------
     arguments : take the place of ARGUMENTS
-    without : OPTIONS that have no effect on what the command prints, and are therefore no options of it
-    check : raises the errors of the request, given other options of the command; by default, those of one
-        job
+    without : OPTIONS that have no effect on the output of the command, which therefore does not have them
+    check : raises the errors of the request, given other options of the command; by default, the errors of
+        one job
     options : take the place of the OPTIONS with their names
     """
 
@@ -200,7 +202,7 @@ def with_all(decorators: Sequence[Decorator], command: Command) -> Command:
 
 
 def out_option(content: str) -> Decorator:
-    """Return the option `-o FILE` of a command whose output is a file of its own, such as a "model"."""
+    """Return the option `-o FILE` of a command whose output is a file, such as a "model"."""
     text = f"Write the {content} to this file. Default: standard output."
     return click.option("-o", "--out", "--output", "out", type=OUTPUT, help=text)
 
@@ -225,7 +227,7 @@ def writes_document(command: Command) -> Command:
 
 
 def print_json(data: object) -> None:
-    """Print one indented JSON document on stdout; letters of any alphabet are not escaped."""
+    """Print one indented JSON document on stdout, without escapes of letters."""
     click.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
 
 
@@ -237,7 +239,7 @@ def print_found(
     *,
     is_page: bool = False,
 ) -> None:
-    """Print a result as one JSON document, or as text with marks; a page of Markdown as it is.
+    """Print a result as one JSON document, as text with marks, or as a page of Markdown.
 
     Parameters
     ----------

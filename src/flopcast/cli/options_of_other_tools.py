@@ -1,4 +1,4 @@
-"""Options that people know from other tools, and how flopcast states the same.
+"""Options of other tools, and the options of flopcast with the same meaning.
 
 Answers: which edit has the meaning that an unknown option has in another tool?
 Elsewhere: their names (other_tools.yaml), options whose names are merely misspelt (usage_errors.py), keys
@@ -45,13 +45,13 @@ def same_here(option: str, value: str | None, known: Set[str], given: Collection
     Parameters
     ----------
     option : str
-        As it was written: ``--tensor-parallel-size``.
+        The option in the command line: ``--tensor-parallel-size``.
     value : str or None
-        The word after it, if that is no option.
+        The next word, unless it is an option.
     known : collection of str
-        The options of the command, without which an edit is no help.
+        The options of the command. Only edits with these options help.
     given : collection of str
-        The words of the command line: an option among them is not to be written twice.
+        The words of the command line. Edits must not repeat an option among these words.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def same_here(option: str, value: str | None, known: Set[str], given: Collection
 
 
 def elsewhere_without_hyphens(word: str, value: str, known: Set[str], given: Collection[str]) -> str:
-    """Return the edit for the name of an option of another tool without its hyphens; "" if it is none.
+    """Return the edit for an option of another tool that lacks its hyphens, or "" for other words.
 
     >>> elsewhere_without_hyphens("precision", "fp8", {"--plan"}, [])
     'write --plan "precision=fp8", or add precision=fp8 to the plan'
@@ -154,7 +154,7 @@ def _with_device(written: str) -> str:
 
 
 def misspelt_elsewhere(option: str, value: str | None, known: Set[str]) -> str:
-    """Return the edit for a misspelt option of another tool; "" if it misspells none.
+    """Return the edit for a misspelt option of another tool, or "" for other words.
 
     >>> misspelt_elsewhere("--precison", "fp8", {"--plan"})
     'write --plan "precision=fp8", or add precision=fp8 to the plan'
@@ -176,7 +176,9 @@ class ForeignOptionError(click.NoSuchOption):
 def devices_of_nodes(
     words: list[str], context: click.Context
 ) -> tuple[ForeignOptionError | None, list[str]]:
-    """Return the error of a number of nodes and of devices on each, and the words without them."""
+    """Return the error of options that state a number of nodes and a number of devices per node, and the
+    other words.
+    """
     names = [word.partition("=")[0] for word in words if word.startswith("--")]
     stated = [
         next((name for name in names if name[2:].replace("_", "-") in known.split()), "")

@@ -20,7 +20,7 @@ def write_output(option: str, path: Path, content: str | bytes, message: str = "
     Raises
     ------
     SpecError
-        As `writing`.
+        In the same cases as `writing`.
     """
     with writing(option, path):
         write_whole(path, content)
@@ -33,7 +33,7 @@ def print_or_write(text: str, out: Path | None, message: str) -> None:
     Raises
     ------
     SpecError
-        As `writing`.
+        In the same cases as `writing`.
     """
     if out is None:
         click.echo(text, nl=False)
@@ -42,7 +42,7 @@ def print_or_write(text: str, out: Path | None, message: str) -> None:
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print what was assumed or left out to stderr."""
+    """Print notes about assumptions and omissions to stderr."""
     for note in notes:
         click.echo(f"note: {note}", err=True)
 
@@ -54,7 +54,7 @@ def writing(option: str, path: Path) -> Iterator[None]:
     Raises
     ------
     SpecError
-        Permission is missing, the disk is full, or the path is taken by something else.
+        Permission is missing, the disk is full, or the path is not a file.
     """
     try:
         yield

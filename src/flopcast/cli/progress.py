@@ -51,7 +51,7 @@ class Clock:
 
 
 def broken_off(what: str, ledger: object) -> str:
-    """Return the message after an interrupt: what is finished, and how to resume.
+    """Return the message after an interrupt, which states the finished part and how to resume.
 
     >>> broken_off("2 of 8 scenarios are finished", None)
     'interrupted: 2 of 8 scenarios are finished; partial results are lost; with --ledger FILE, you can
@@ -64,7 +64,9 @@ def broken_off(what: str, ledger: object) -> str:
 
 
 class OfSearch(Clock):
-    """Show the progress of a search: its share, the time left, what is done, and the best plan so far."""
+    """Show the progress of a search: the finished share, the time left, the counts, and the best plan so
+    far.
+    """
 
     def __init__(self) -> None:
         """Start the clock."""

@@ -28,7 +28,9 @@ STEP_KEYS = ("prompts", "samples")  # that begin a change of the file of a reinf
 
 
 class RepeatedOptionError(click.BadOptionUsage):
-    """An option that takes one value was given several, of which all but the last would be ignored."""
+    """The error of an option that takes one value and was given several, of which only the last would
+    count.
+    """
 
     def __init__(self, name: str, context: click.Context, values: Sequence[str] = ()) -> None:
         """Keep the name of the option and its values."""
@@ -67,7 +69,7 @@ def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageErr
     """Return the error of the first option without its hyphens or its value, or of a flag with a value.
 
     The second part of the result is the corrected command line. If the command has no such option, it is
-    the unchanged command line. None if there is none.
+    the unchanged command line. The result is None if there is no such option.
     """
     parameters = context.command.get_params(context)
     known = {name for each in parameters for name in each.opts}
@@ -146,7 +148,7 @@ def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None
 
 
 def wrong_use(error: click.BadOptionUsage) -> Problem:
-    """Return the fault of an option that is given twice or without its value, or of a flag with one."""
+    """Return the fault of an option that is given twice or without its value, or of a flag with a value."""
     name = error.option_name
     if isinstance(error, RepeatedOptionError):
         because, fix = "a command uses one value of this option", f"leave out all but one {name}"

@@ -1,6 +1,6 @@
 """The files that `flopcast search` writes: tables of all candidates, and a drawing of the front.
 
-Answers: which files are written, in which format, and which options are refused at the start?
+Answers: which files are written, and in which format?
 Elsewhere: their contents (render/search_json.py, render/search_drawing.py and their neighbours).
 """
 
@@ -28,11 +28,11 @@ class Written(NamedTuple):
 
 
 def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Written]], None]:
-    """Return a function that writes the requested files of a search; call this one before the search.
+    """Return a function that writes the requested files of a search. Request it before the search starts.
 
     Parameters
     ----------
-    files : path by the name of its option: csv, parquet, plot; None where an option is not given
+    files : path by the name of its option: csv, parquet, plot; None for options that are not given
 
     Raises
     ------

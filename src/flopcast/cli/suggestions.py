@@ -36,7 +36,10 @@ def words(*choices: str) -> Completer:
 
 
 def names_of(kind: str, or_files: bool = False) -> Completer:
-    """Return a completer of one kind of the catalogue; with `or_files`, it falls back to files."""
+    """Return a completer of one kind of the catalogue.
+
+    With `or_files`, it completes names of files if no entry begins with the word.
+    """
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         names = _beginning(catalogue(kind), incomplete)
@@ -57,7 +60,7 @@ def names_of_kind(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def of_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return models whose names begin with a word; files, if one begins with it or no model does."""
+    """Return models whose names begin with a word, or files if a file or no model begins with the word."""
     models = _beginning(catalogue("models"), incomplete) if incomplete else []
     return _files(incomplete) if not models or any(Path().glob(f"{incomplete}*")) else models
 

@@ -115,7 +115,9 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
 
 
 def marked_text(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Return one line per scenario: the values that vary, and the recommended plan or why none fits."""
+    """Return one line per scenario, with the values that vary, and the recommended plan or the reason
+    why no plan fits.
+    """
     from flopcast.cli.sweep_file import AXES
     from flopcast.render import terminal
     from flopcast.render.tables import aligned

@@ -60,7 +60,7 @@ class Scenario(Record):
     Attributes
     ----------
     words : dict
-        Its value on each axis; None if the file omits the axis.
+        The value of the scenario on each axis, or None if the file omits the axis.
     question : Question
         The search itself.
     """
@@ -75,7 +75,7 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
     Raises
     ------
     SpecError
-        The file or a scenario has faults; each is reported once.
+        The file or a scenario has faults. The error lists each fault once.
     """
     return scenarios_in(read_yaml(read_file(path), str(path)))
 

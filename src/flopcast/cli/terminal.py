@@ -1,7 +1,7 @@
-"""The terminal of a command: does it show colours, does it show progress, and how wide is it?
+"""The terminal of a command: its colours, its progress line and its width.
 
 Answers: how is a text printed on a terminal, and how in a pipe or a file?
-Elsewhere: what is marked, and where lines break (render/terminal.py).
+Elsewhere: marks and line breaks (render/terminal.py).
 
 A pipe or a file gets plain text, the same bytes on every machine. On a terminal, lines fit its width and
 marks become colours, unless NO_COLOR is set or TERM is "dumb". FORCE_COLOR and CLICOLOR_FORCE keep the

@@ -30,7 +30,7 @@ PATH = re.compile(r"^\w+ '(.*)' (.*?)\.?$")  # in those about paths: "Directory 
 
 
 def nearest_option(name: str, context: click.Context) -> str:
-    """Return the option of a command whose name is most like a given one, or ""."""
+    """Return the option of a command with the most similar name, or ""."""
     names = [each.lstrip("-") for each in sorted(options_of(context))]  # hyphens are no letters in common
     near = difflib.get_close_matches(name.lower().lstrip("-"), names, n=1, cutoff=NEAR_RATIO)
     return f"--{near[0]}" if near else ""
@@ -39,8 +39,8 @@ def nearest_option(name: str, context: click.Context) -> str:
 def usage_problem(error: click.ClickException) -> Problem:
     """Return a usage error of click as a problem: the option or argument, what is allowed, and the fix.
 
-    Unknown options and commands get the nearest known name as their fix. Errors without a context are those
-    of the program as a whole.
+    Unknown options and commands get the nearest known name as their fix. Errors without a context are
+    errors of the program as a whole.
     """
     context = getattr(error, "ctx", None)
     if isinstance(error, RefusedValueError):
@@ -122,7 +122,7 @@ def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Proble
 
 
 def commands_with(name: str, context: click.Context) -> list[str]:
-    """Return the other commands that have an option, those of the same group first."""
+    """Return the other commands that have an option, beginning with commands of the same group."""
     found = []
     for each in (context, context.find_root()):
         group = each.command

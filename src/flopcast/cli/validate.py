@@ -106,7 +106,7 @@ def command(
 def print_comparison(
     suites: Sequence[str], runs: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> None:
-    """Print the measurements and predictions of suites or tables; of all suites if nothing is named.
+    """Print the measurements and predictions of suites or tables, by default of all suites.
 
     An interrupt ends the predictions, and the command prints the finished predictions.
     """
@@ -170,7 +170,7 @@ def published_runs(
 ) -> tuple[dict[str, object], bool]:
     """Print the results of tables of published runs, or return them as JSON data under "published".
 
-    The second value tells whether any of the rows could be predicted.
+    The second value states whether any row could be predicted.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def published_runs(
     judging : Judging
         Constants to use, sources to leave out, and the page to write.
     watch : OfRuns
-        Shows progress; an interrupt keeps the runs that are predicted.
+        Shows the progress. After an interrupt, the finished predictions are kept.
     wants_json, wants_markdown : bool
         Other forms of the output than text.
     """

@@ -1,4 +1,6 @@
-"""The options of `flopcast validate` that say on what a table of graphs was measured."""
+"""The options of `flopcast validate` that state the machine and software on which a table of graphs was
+measured.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,7 @@ def takes_machine(command: Command) -> Command:
 
 
 def machine_of(device: str | None, precision: str | None, software: str | None) -> "TableFacts | None":
-    """Return what the options state about a table; None if none is given.
+    """Return the values of these options, or None if none is given.
 
     Raises
     ------

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> bool:
     """Print the measurements and predictions of tables of one kind; return whether there are any.
 
-    If constants are fitted on whole runs, each row may also have a prediction for which its model was left
-    out.
+    If constants are fitted to whole runs, each row may have a second prediction, with constants fitted
+    without its model.
 
     Raises
     ------

@@ -33,8 +33,8 @@ class Judging(Record):
     """The constants for predictions of published runs: none, or fitted on other runs.
 
     `left_out` names a source to leave out, `chosen` are the constants whose options were given. At most one
-    may be chosen. `measured_on` contains what a table of models that are not decoders does not state
-    itself.
+    may be chosen. `measured_on` contains the machine of tables that do not state it, which hold models
+    other than decoders.
     """
 
     left_out: str | None
@@ -129,7 +129,10 @@ def _problems_of_tables(named: Mapping[str, Any]) -> list[Problem]:
 
 
 def ignored(given: Mapping[str, object], allowed: str, because: str, fix: str) -> list[Problem]:
-    """Return the faults of options that were given and would have no effect; `fix` may name each."""
+    """Return the faults of options that were given and would have no effect.
+
+    The text `fix` may name the option.
+    """
     return [
         Problem(name, str(value), allowed, because, fix.replace("{}", name))
         for name, value in given.items()

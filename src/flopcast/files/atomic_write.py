@@ -1,4 +1,4 @@
-"""Atomic writes: an interrupted write leaves the old file, never a part of the new one.
+"""Atomic writes. An interrupted write leaves the old file, and never a part of the new file.
 
 Answers: how is a file written so that a crash leaves no partial file?
 Elsewhere: files that grow line by line (lab/samples/packs.py), databases (workers/ledger.py).
@@ -19,7 +19,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     Raises
     ------
     OSError
-        The folder does not exist, or cannot be written to.
+        The folder does not exist, or does not permit writing.
     """
     with being_written(path, "wb" if isinstance(content, bytes) else "w") as file:
         file.write(content)
@@ -36,7 +36,7 @@ def being_written(path: Path, mode: str = "w", newline: str | None = None) -> It
     Raises
     ------
     OSError
-        The folder does not exist, or cannot be written to.
+        The folder does not exist, or does not permit writing.
     """
     encoding = None if "b" in mode else "utf-8"
     if path.exists() and not path.is_file():

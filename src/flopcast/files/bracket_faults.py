@@ -142,7 +142,7 @@ def unopened(place: Place) -> SyntaxFault:
 
 
 def unopened_by(place: Place, line: int) -> SyntaxFault:
-    """Return the fault of a line that closes a bracket which `line` should open."""
+    """Return the fault of a line that closes a bracket that `line` should open."""
     closing, here = unopened_in(place.content(place.at)), place.line(place.at)
     opening = next(one for one, other in CLOSING.items() if other == closing)
     because = f"no {opening} is open where {closing} stands in line {here}"

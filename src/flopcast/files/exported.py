@@ -1,4 +1,4 @@
-"""The result of an exporter: files, and notes on what they cannot express.
+"""The result of an exporter: files, and notes about settings that they cannot express.
 
 Answers: which files does a kind of export write, with which notes?
 Elsewhere: the kinds (interop/exports/kinds.py), whether a file describes the same job
@@ -14,7 +14,7 @@ Value = bool | int | float | str | None
 
 
 class Exported(Record, eq=False):
-    """Files by name, and notes on what they leave out.
+    """Files by name, and notes about settings that they do not contain.
 
     If the user names no output, a single text file is printed; several files need a folder. `notes` go to
     stderr. They state what the format cannot express, and what the user must add before the file runs.
@@ -31,12 +31,13 @@ def text_file(name: str, lines: Iterable[str], notes: Iterable[str]) -> Exported
 
 
 def not_expressible(field: str, value: object, written: str, target: str, change: str) -> Problem:
-    """Return the fault of a value that the target format cannot express: the job would be another.
+    """Return the fault of a value that the target format cannot express, so that the export would change
+    the job.
 
     Parameters
     ----------
-    written : what the exported file would mean instead
-    change : one KEY=VALUE, or another edit, that makes the job one that the target can say
+    written : the meaning of the exported file, which differs from the job
+    change : one KEY=VALUE, or another edit, with which the format can express the job
     """
     because = f"{target} cannot state this value for this job, and the exported run would use another value"
     fault = f"= {value!r} cannot be exported to {target}"

@@ -1,6 +1,6 @@
 """Names and examples of fields that errors propose; most of them are in field_names.yaml.
 
-Answers: which value might a user write for this field, and how do other programs call it?
+Answers: which value might a user write for this field, and which names does it have in other programs?
 Elsewhere: the texts around them (field_faults.py, field_names.py), defaults of fields (the models in spec/
 and layers/).
 """

@@ -1,4 +1,4 @@
-"""What is wrong with one value of a job: what would be allowed, why, and the edit that fixes it.
+"""Faults of one value of a job: the allowed values, the reason, and the edit that fixes the value.
 
 Answers: which words describe a value that pydantic refused?
 Elsewhere: which values are refused, and on which line they are (refused_data.py), what fields mean (the
@@ -55,7 +55,7 @@ LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor 
 class FieldFault(Record):
     """The text of one fault, as in `errors.Problem`.
 
-    `allowed` states the values that pass, `because` the reason, and `fix` an edit that corrects the file.
+    `allowed` states the allowed values, `because` the reason, and `fix` an edit that corrects the file.
     """
 
     allowed: str
@@ -64,14 +64,14 @@ class FieldFault(Record):
 
 
 def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, field: str) -> FieldFault:
-    """Return what is allowed, why, and the fix, for a value that pydantic refused.
+    """Return the allowed values, the reason and the fix for a value that pydantic refused.
 
     Parameters
     ----------
     detail : ErrorDetails
         Pydantic's error.
     name : str
-        The innermost name of the value's place, "document" for the whole document.
+        The last name in the path of the value, or "document" for the whole document.
     owner : type or None
         The model that has the field; None if no model has it.
     field : str
@@ -194,14 +194,16 @@ def _agreeing(name: str, value: object, allowed: str) -> str:
 
 
 def contradicted(detail: ErrorDetails) -> str:
-    """Return the field that a condition on several fields of a mapping is about; "" if it names none."""
+    """Return the field that a condition on several fields of a mapping concerns, or "" if it names none."""
     message = detail["msg"].removeprefix("Value error, ")
     wrong = NAMED.match(message) if detail["type"] == "value_error" else None
     return wrong[1] if wrong else ""
 
 
 def missing_field(owner: type[BaseModel] | None, field: str) -> tuple[str, str, str]:
-    """Return what is allowed for a missing field, why it is needed, and an example; "" if none is known."""
+    """Return the allowed values of a missing field, why it is needed, and an example, or "" if none is
+    known.
+    """
     meaning = field_meaning(owner, field)
     because = f"there is no default for {meaning or 'this field'}"
     info = owner.model_fields.get(field) if owner else None
@@ -231,7 +233,7 @@ def _proposed(name: str, owner: type[BaseModel] | None, field: str) -> Fix | Non
 
 
 def spellings(name: str, info: FieldInfo) -> list[str]:
-    """Return the names by which files may call a field: its own, or its own and a short one."""
+    """Return the names that a field may have in files: its name and, if it has one, its short name."""
     choices = info.validation_alias
     return [str(each) for each in choices.choices] if isinstance(choices, AliasChoices) else [name]
 
@@ -335,7 +337,7 @@ def _choice(value: object, allowed: str, usual: str) -> str:
 def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
     """Return a field with its meaning, from the docstring of its model or its own description.
 
-    The result is "" if there is no description, or if it states only what happens without the field.
+    The result is "" if there is no description, or if it states only the effect of omitting the field.
     """
     if owner is None:
         return ""

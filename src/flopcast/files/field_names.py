@@ -207,7 +207,8 @@ def _of_unit(key: str, value: object, known: Iterable[str]) -> str:
 
 
 def meant_name(key: str, known: Iterable[str], value: object = None) -> str:
-    """Return the known name that a key means in other programs, or that it misspells; "" if there is none.
+    """Return the known name that a key means in other programs, or that it misspells, or "" if there is
+    none.
 
     >>> meant_name("micro_batch_size", ["micro_batch"]), meant_name("global_bacth", ["global_batch"])
     ('micro_batch', 'global_batch')
@@ -221,7 +222,7 @@ def meant_name(key: str, known: Iterable[str], value: object = None) -> str:
 
 
 def same_in_section(key: str, known: Iterable[str]) -> list[str]:
-    """Return the known keys of the same section that other programs call by the name of a key.
+    """Return the known keys of the same section that have the name of this key in other programs.
 
     >>> same_in_section("model.n_heads", ["num_attention_heads", "model.num_attention_heads"])
     ['model.num_attention_heads']
@@ -239,7 +240,7 @@ def _parts(key: str) -> tuple[str, str]:
 
 
 def same_elsewhere(key: str, known: Collection[str], value: object = None) -> str:
-    """Return the known name of what other programs call by this key; "" if there is none.
+    """Return the known name of the field that has this key in other programs, or "" if there is none.
 
     A field that ends in "_share" is not returned if the value is a whole number above 1.
 

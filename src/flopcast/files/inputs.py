@@ -35,7 +35,7 @@ class Bounded:
         Raises
         ------
         OSError
-            The stream holds more than it may.
+            The stream holds more than `most_bytes`.
         """
         data = self._raw.read(min(number, self._left_bytes + 1))
         self._left_bytes -= len(data)
@@ -100,8 +100,9 @@ def exists(text: str) -> bool:
 
 
 def similar_files(path: Path, most: int = 1) -> list[Path]:
-    """Return files in the folder of a missing file with a similar name, the most similar first. Their
-    endings may differ.
+    """Return files with similar names in the folder of a missing file, the most similar first.
+
+    Endings may differ.
     """
     try:
         others = sorted(path.parent.iterdir())

@@ -56,9 +56,11 @@ def _of_model(problems: Sequence[Problem], document: Document) -> list[Problem]:
 
 
 def with_sections(problems: Sequence[Problem], document: Document, noun: type[BaseModel]) -> list[Problem]:
-    """Return the problems of a job; the fix of a key that another section has moves it there.
+    """Return the problems of a job.
 
-    Problems that this move solves are left out: the section is empty, or lacks the key.
+    The fix of a key that belongs to another section moves it to this section.
+
+    Problems that this move solves are omitted, such as an empty section or a section without the key.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Names that may have been meant: for errors about unknown names.
+"""The names that a user may have meant, for errors about unknown names.
 
-Answers: which known names come nearest to what was written?
+Answers: which known names are most similar to an unknown name?
 """
 
 import re
@@ -23,9 +23,9 @@ def nearest(
     Parameters
     ----------
     written, known
-        What was written, and what might have been meant.
+        The unknown name, and the known names.
     most : int
-        How many names at most.
+        The largest number of names.
     least_ratio : float
         Of `difflib`: 1 for equal texts, 0 for texts with nothing in common.
 
@@ -73,12 +73,12 @@ def with_other_numbers(written: str, known: Iterable[str]) -> list[str]:
 
 
 def letters(name: str) -> str:
-    """Return the letters and numbers of a name. A decimal point is kept, because 1.3 is not 13."""
+    """Return the letters and numbers of a name, including a decimal point, because 1.3 is not 13."""
     return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
 
 
 def has_words(name: str, written: str, *, whole: bool = False) -> bool:
-    """Return whether each word of what was written begins a word of a name or, with `whole`, is one.
+    """Return whether each written word begins a word of a name or, with `whole`, equals a word of the name.
 
     >>> has_words("a100-sxm4-80gb", "A100 80GB", whole=True), has_words("rtx-4090-24gb", "rtx4090")
     (True, True)
@@ -167,7 +167,8 @@ def alternatives(names: Sequence[str]) -> str:
 
 
 def choice_fix(text: str, values: Mapping[str, str], default: str, option: str = "") -> str:
-    """Return the fix of a word that is not in `values`: the most similar value, or else the default.
+    """Return the fix of a word that is not in `values`: the most similar value or, without one, the
+    default.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Files of a package that are next to the code that uses them: tables in YAML, scripts and styles.
 
-Answers: what does a table of a package say, which text does a file hold?
+Answers: what does a table or a text file of a package contain?
 Elsewhere: what the tables mean (in interop: configs/keys.py, configs/formats.py, megatron/flags.py,
 hugging_face/unsupported.py), the catalogue (library/catalog.py).
 """

@@ -1,6 +1,6 @@
 """Errors of calls such as flopcast.Plan(tp="a"), in the words of errors in files.
 
-Elsewhere: what is wrong with each value (refused_data.py).
+Elsewhere: the fault of each value (refused_data.py).
 """
 
 import re

@@ -1,7 +1,7 @@
 """The fault that a message about the syntax of YAML or JSON describes, and the place of a parser's error.
 
 Answers: in which line and column is an offset of a text?
-Elsewhere: what is wrong at the place (yaml_faults.py, bracket_faults.py).
+Elsewhere: the faults themselves (yaml_faults.py, bracket_faults.py).
 """
 
 from flopcast.records import Record
@@ -49,7 +49,7 @@ class Place(Record, kw_only=False):
         return len(self.text[:at].rstrip())
 
     def named(self, at: int) -> str:
-        """Return an offset in words; that of the end of a line has no column."""
+        """Return the place of an offset in words. The end of a line has no column."""
         if not self.text[at:].partition("\n")[0].strip():
             return f"at the end of line {self.line(at)}"
         return f"in line {self.line(at)}, column {self.column(at)}"

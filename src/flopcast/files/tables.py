@@ -2,7 +2,7 @@
 
 Answers: how does a list of rows become a file that a spreadsheet or a data frame reads, and does a file
 separate its cells by characters other than commas?
-Elsewhere: what the rows hold (render/search_json.py), reading tables (lab/published/table.py).
+Elsewhere: the contents of rows (render/search_json.py), reading tables (lab/published/table.py).
 """
 
 import csv
@@ -51,7 +51,7 @@ def write_csv(path: Path, rows: Rows) -> None:
 
 
 def parquet_problem(path: Path) -> list[Problem]:
-    """Return the fault of a Parquet file without a library that writes it; empty if there is one.
+    """Return the fault that no library can write Parquet, or an empty list if a library can.
 
     The libraries are optional (`pip install 'flopcast[data]'`). The check looks for them without importing
     them.
@@ -70,7 +70,7 @@ def parquet_problem(path: Path) -> list[Problem]:
 
 
 def write_parquet(path: Path, rows: Rows) -> None:
-    """Write rows as one table, by the first library of `LIBRARIES` that is there.
+    """Write rows as one table with the first library of `LIBRARIES` that is installed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is wrong with a quantity of a job: why its unit is refused, and the edit that mends it.
+"""Faults of a quantity of a job: why its unit is refused, and the edit that corrects it.
 
 Elsewhere: other wrong values (field_faults.py), quantities that are allowed (units.py).
 """

@@ -64,7 +64,7 @@ def unknown_key(
     Parameters
     ----------
     key, value : str, object
-        As in the file. A value that switches nothing on is no error, unless the key is a misspelling.
+        In the file. A value that switches nothing on is not an error, unless the key is misspelt.
     program : str
         The program whose file it is.
     weighty, others : collections of str

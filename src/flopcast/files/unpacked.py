@@ -1,4 +1,4 @@
-"""Files of others, plain or gzipped: their first bytes say which.
+"""Files of other programs, which may be gzipped. The first bytes show whether they are.
 
 Answers: which bytes does a measured file hold, and why can it not be read?
 Elsewhere: what the bytes mean (lab/samples, lab/logs, lab/traces, interop/request_traces), the report of an

@@ -1,4 +1,4 @@
-"""From plain data to the classes of spec/: units are parsed, and every error has its line.
+"""Conversion of plain data to the classes of spec/, which parses units. Every error has its line.
 
 Answers: is this mapping a valid Model, Cluster, … and if not, which fields are wrong?
 Elsewhere: the faults of refused data (refused_data.py).

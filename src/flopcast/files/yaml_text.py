@@ -1,9 +1,9 @@
 """Our safe reader of YAML and JSON text: plain data, with the line of every value.
 
-Answers: what does this text say, and where does it say it? Only plain data is read: no tags, anchors,
-aliases or duplicate keys; bounded size and depth. It works on the parser's events, because the recursion of
-PyYAML's composer fails on deeply nested input. The same code reads JSON, because JSON is a subset of this
-YAML.
+Answers: which data does this text contain, and in which lines? Only plain data of limited size and depth is
+read, without tags, anchors, aliases and duplicate keys. It works on the parser's events, because the
+recursion of PyYAML's composer fails on deeply nested input. The same code reads JSON, because JSON is a
+subset of this YAML.
 """
 
 import math
@@ -38,10 +38,10 @@ _WORDS |= {word.capitalize(): value for word, value in _WORDS.items() if word.is
 class Document(Record, eq=False, kw_only=False):
     """Plain data, and the line (from 1) on which each value of it begins.
 
-    A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`. A
-    mapping or list begins at its key. `places` maps values that are not from the file to their source, such
-    as "--plan" or "argument plan.tp=8". `keys` holds the keys of another program from whose file values
-    follow: "gradient_accumulation_steps".
+    A path consists of the keys and positions that lead to a value: `("blocks", 0, "count")`. The path of
+    the whole document is (). A mapping or list begins at its key. `places` maps values that are not from
+    the file to their source, such as "--plan" or "argument plan.tp=8". `keys` holds the keys of another
+    program from whose file values follow: "gradient_accumulation_steps".
 
     Examples
     --------
@@ -58,7 +58,7 @@ class Document(Record, eq=False, kw_only=False):
 
     @property
     def mapping(self) -> dict[Any, Any]:
-        """Return the data of a mapping; an empty mapping for other data."""
+        """Return the data of a mapping, or an empty mapping for other data."""
         return self.data if isinstance(self.data, dict) else {}
 
     def with_part(self, key: str, value: object) -> "Document":
@@ -68,7 +68,8 @@ class Document(Record, eq=False, kw_only=False):
     def where(self, path: Path) -> str:
         """Return "file:line", or the given place, of the nearest value that has one.
 
-        A value without a place has that of a value inside it, if only this one is from outside the file.
+        A value without a place has the place of a value inside it, if only the inner value comes from
+        outside the file.
         """
         words = tuple(map(str, path))  # changes of the command line name entries of lists by digits
         for end in range(len(path), -1, -1):
@@ -119,18 +120,18 @@ def read_yaml(raw: bytes, name: str) -> Document:
 
     Parameters
     ----------
-    raw : the file as it is; a byte order mark is allowed
-    name : what faults call it, usually its path
+    raw : the bytes of the file, which may have a byte order mark
+    name : the name of the file in faults, usually its path
 
     Returns
     -------
     Document
-        None, bool, int, float, str, list and dict with text keys; `data` is None for an empty text.
+        It contains only None, bool, int, float, str, list and dict with text keys; None for an empty text.
 
     Raises
     ------
     SpecError
-        Not UTF-8, too large, too deep, not YAML, or YAML that is not plain data.
+        The file is not UTF-8, too large, too deep, not YAML, or YAML that is not plain data.
 
     Examples
     --------
@@ -160,7 +161,7 @@ def decoded(raw: bytes, name: str) -> str:
     Parameters
     ----------
     raw : bytes
-    name : what faults call the file
+    name : the name of the file in faults
 
     Raises
     ------
@@ -217,9 +218,9 @@ class _Builder:
         self.repeated: list[Problem] = []  # the first key that is given twice; others may have its cause
 
     def take(self, event: yaml.Event) -> None:
-        """Use one event, or refuse what is not plain data.
+        """Process one event of the parser, or raise an error for data that are not plain.
 
-        Aliases and anchors go first: a chain of them makes a small text huge ("a billion laughs").
+        Aliases and anchors are refused: a chain of them makes a small text huge ("a billion laughs").
         """
         line = event.start_mark.line + 1 if event.start_mark is not None else 1
         if isinstance(event, yaml.DocumentStartEvent):
@@ -345,5 +346,5 @@ def resolve(text: str) -> object:
 def refuse(
     name: str, line: int, field: str, value: object, allowed: str, fix: str, because: str = PLAIN
 ) -> SpecError:
-    """Return a fault of the text itself; reading ends with the first, as the rest cannot be trusted."""
+    """Return a fault of the syntax. Reading ends at the first fault, because the rest may be misread."""
     return spec_error(field, value, allowed, because, fix, where=f"{name}:{line}")

@@ -1,7 +1,7 @@
 """Measured acceptance lengths of drafted tokens, from `catalog/acceptance_lengths.yaml`.
 
 Answers: how many tokens does a pass yield with this kind of draft by default?
-Elsewhere: what drafting is (spec/drafting.py).
+Elsewhere: the description of drafting (spec/drafting.py).
 """
 
 from collections.abc import Mapping

@@ -265,12 +265,12 @@ def site(name: str) -> Site:
 
 @lru_cache(maxsize=256)
 def price(name: str) -> Price:
-    """Return a price by name: that of a cluster, of a device, or of one of several offers."""
+    """Return a price by name. It is the price of a cluster or a device, or one of several offers."""
     return _entry(Price, "prices", name)
 
 
 def with_price(made: Cluster) -> Cluster:
-    """Return the cluster with the price of its own name, or of its device.
+    """Return the cluster with the price of its name, or of its device.
 
     A cluster that has a price keeps it. If its device was replaced, it gets the price of the new device.
 
@@ -288,7 +288,7 @@ def with_price(made: Cluster) -> Cluster:
 
 @lru_cache(maxsize=256)
 def cluster(name: str, nodes: object = None) -> Cluster:
-    """Return a cluster by name, with its own number of nodes or another.
+    """Return a cluster by name, with its number of nodes in the catalogue or another number.
 
     Examples
     --------
@@ -305,13 +305,13 @@ def with_parts(document: Document, data: object, path: Path, nodes: object = Non
     Parameters
     ----------
     document, path
-        Where the mapping stands.
+        The document, and the path of the mapping in it.
     nodes : number of nodes of every group, instead of its own; whatever a user wrote
 
     Raises
     ------
     SpecError
-        Devices, hosts and prices that do not exist, all of them.
+        A device, a host or a price does not exist. The error lists all of them.
     """
     if not isinstance(data, dict) or not isinstance(data.get("groups"), list):
         return data

@@ -1,7 +1,7 @@
 """Fitted constants: `catalog/constants/*.json`, read for a prediction, written by `calibrate constants`.
 
-Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
-The constants of `runs.json` are fitted to training runs, those of `sites.json` to the residuals of training
+Answers: which levels do predictions use, to which runs were they fitted, and how uncertain are they? The
+constants of `runs.json` are fitted to training runs, those of `sites.json` to the residuals of training
 runs that are predicted with constants of other sources, those of `offload.json` to runs with states outside
 the devices, and those of `checkpoints.json` to published checkpoints (lab/saving_runs.py). The constants of
 `chosen.json` were chosen by hand, because no table has such runs. Each constant has a line of its own, so
@@ -27,7 +27,7 @@ OTHERS = ("sites.json", "offload.json", "checkpoints.json", "chosen.json")
 
 @lru_cache(maxsize=1)
 def shipped() -> Fitted:
-    """Return the constants that the package ships, those of all its files; none if there is no file."""
+    """Return the constants of all files of the package. There are none if there is no file."""
     found = [_of_file(name) for name in (NAME, *OTHERS)]
     return Fitted(
         constants=tuple(constant for each in found for constant in each.constants),
@@ -93,10 +93,10 @@ def _frozen(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(path: Path, fitted: Fitted) -> None:
-    """Write all constants; equal ones give equal bytes.
+    """Write all constants. Equal constants give equal bytes.
 
-    Constants are sorted by name and noise is rounded to four decimals. The file is replaced only when it is
-    written whole, so that an interrupt leaves the old file.
+    Constants are sorted by name and noise is rounded to four decimals. The file is replaced only after all
+    data are written, so that an interrupt leaves the old file.
     """
     by_name = sorted(fitted.constants, key=lambda constant: constant.name)
     lines = ",\n  ".join(json.dumps(asdict(constant)) for constant in by_name)

@@ -1,13 +1,12 @@
 """Curve files: `catalog/curves/<owner>.json`, read for a prediction, written by calibration.
 
-Answers: which curves does this cluster need, and what do their files hold?
-Curves that only serving uses are in files of their own, `catalog/curves/serving/<owner>.json`, so that a
-prediction of training does not read them.
-A file holds its axes (log2 of the coordinates), the table of log-efficiency, the launch time, layout
-ratios, and its evidence. Numbers have four decimals: far below their error.
+Answers: which curves does this cluster need, and what do their files contain? Curves that only serving uses
+are in separate files, `catalog/curves/serving/<owner>.json`, so that a prediction of training does not
+read them. A file holds its axes (log2 of the coordinates), the table of log-efficiency, the launch time,
+layout ratios, and its evidence. Numbers have four decimals, and the rounding is far below their error.
 
-Files are text, one curve a line, so that a refit shows in a diff which curves it changed; nothing that
-is loaded can run code.
+Files are text with one curve per line, so that a diff shows which curves a refit has changed. Loading a
+file cannot run code.
 """
 
 import json
@@ -41,7 +40,9 @@ Key = tuple[str, str]  # owner and name
 
 
 class CurvesByKey(Mapping[Key, Curve]):
-    """Curves that are read and converted when they are first used; a prediction uses a quarter of them.
+    """Curves that are read and converted when they are first used.
+
+    A prediction uses a quarter of the curves.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def load_book(cluster: Cluster) -> CurveBook:
 
     Curves of relatives are converted for this device (cost/kernels/curve_conversion.py).
 
-    An owner without a file has no curves; the book chooses what replaces them.
+    An owner without a file has no curves. The book chooses their replacements.
     """
     levels, graphs = shipped_levels(), shipped_efficiencies()
     alone = (as_cluster(cluster, group) for group in cluster.groups if len(cluster.groups) > 1)
@@ -89,7 +90,7 @@ def load_book(cluster: Cluster) -> CurveBook:
 
 @cached_results(MOST_BOOKS)
 def load_serving_book(cluster: Cluster) -> CurveBook:
-    """Load what `load_book` loads, and the curves that only serving uses."""
+    """Load the curves of `load_book`, and the curves that only serving uses."""
     return CurveBook(
         curves={**_curves_for(cluster), **_curves_for(cluster, serving=True)}, levels=shipped_levels()
     )
@@ -140,7 +141,7 @@ def _lent(owner: str, borrower: Rates) -> CurvesByKey:
 
 @lru_cache(maxsize=64)
 def load_owner(owner: str, serving: bool = False) -> CurvesByKey:
-    """Return every curve of one device or fabric, by (owner, name); none if there is no such file.
+    """Return every curve of one device or fabric, by (owner, name). There are none without a file.
 
     With `serving`, the curves also include those that only serving uses.
     """
@@ -181,7 +182,7 @@ def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:
 
 
 def curve_of(owner: str, entry: Mapping[str, Any]) -> Curve:
-    """Return a curve from its JSON object; the table's nesting gives its shape.
+    """Return a curve from its JSON object. The nesting of the table gives its shape.
 
     Parameters
     ----------
@@ -220,7 +221,7 @@ def read_curves(place: Path, owner: str) -> dict[str, Curve]:
 
 
 def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
-    """Write all curves of one owner; equal curves give equal bytes.
+    """Write all curves of one owner. Equal curves give equal bytes.
 
     If the process is interrupted, the old file stays complete.
     """
@@ -235,8 +236,8 @@ def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
 def entry_of(curve: Curve) -> dict[str, object]:
     """Return a curve as a JSON object, which `curve_of` reads, rounded to DECIMALS.
 
-    The launch time is a data sheet's number and is not rounded. A curve without layout ratios or terms
-    has no such key.
+    The launch time comes from a data sheet and is not rounded. A curve without layout ratios or terms has
+    no such key.
     """
     evidence = {name: getattr(curve.evidence, name) for name in CurveEvidence.__dataclass_fields__}
     for number in ("relative_error", "log_sigma_factor"):

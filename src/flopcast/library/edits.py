@@ -54,7 +54,7 @@ def _long_names_of(part: str) -> Mapping[str, str]:
 
 
 def plan_words(text: str, where: str = "") -> dict[str, object]:
-    """Return a plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a name alone is true.
+    """Return a plan's short form, such as "tp=8 pp=4 gbs=1024 sp" (sp is then true), as a mapping.
 
     A list continues after a comma, even if the line ends there.
 
@@ -79,7 +79,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     Raises
     ------
     SpecError
-        As `plan_words`.
+        In the same cases as `plan_words`.
     """
     words, problems, text = dict[str, object](), list[Problem](), joined_units(text)
     bare = re.sub(r"[{}\"]", "", text) if text[:1] == "{" else text  # of YAML or JSON
@@ -152,19 +152,19 @@ def _joins_settings(part: str, value: str) -> bool:
 
 
 def in_long_names(document: Document, part: str, data: object) -> tuple[Document, object]:
-    """Return a part of a job in long names, with the document of their lines; other values are unchanged.
+    """Return a part of a job in long names, with the document of their lines. Other values do not change.
 
     Parameters
     ----------
     document : Document
-        Where `data` stands.
+        The document that contains `data`.
     part : one of `WITH_SHORT_NAMES`
         A plan may be a text, its short form.
 
     Raises
     ------
     SpecError
-        A value that is given by its short and by its long name.
+        A value is given under its short name and under its long name.
     """
     if isinstance(data, str) and part == "plan":
         return document, plan_words(data, document.where((part,)))
@@ -188,7 +188,7 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
 
 
 def extended(base: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with the fields of its base that it does not state; its own sources come first.
+    """Return an entry with the other fields of its base. The sources of the entry come first.
 
     >>> extended({"era": "2026", "source": ["a"], "limit": 4}, {"era": "2024", "source": ["b"]})
     {'era': '2024', 'source': ['b', 'a'], 'limit': 4}
@@ -312,7 +312,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
 
 
 def plain(text: str, name: str) -> object:
-    """Return the plain value of a text on the command line: YAML, so "8", "true" and "[1, 2]" work."""
+    """Return the plain value of a text on the command line in YAML, such as "8", "true" or "[1, 2]"."""
     document = read_yaml(text.encode(), name)
     return document.data
 

@@ -1,7 +1,7 @@
 """The entry of the catalogue that describes a release of a serving engine.
 
 Answers: which entry describes vLLM 0.6.3, or the vLLM of October 2024?
-Elsewhere: the entries (catalog/engines), what they state (spec/engine.py).
+Elsewhere: the entries (catalog/engines) and their fields (spec/engine.py).
 
 Releases of one software have one entry for each era. The newest has the plain name, such as vllm. Older
 ones name it as their base, such as vllm-0.6, and state what differs.
@@ -19,7 +19,7 @@ _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 
 
 def release_in_name(name: str) -> tuple[str, str]:
-    """Return the engine and the release that a name states; the name and "" if it states none.
+    """Return the engine and the release that a name states, or the name and "" if it states no release.
 
     >>> [release_in_name(name) for name in ("vllm-0.6.3", "sglang==0.4.1.post2", "vllm-2024-10", "vllm")]
     [('vllm', '0.6.3'), ('sglang', '0.4.1.post2'), ('vllm', '2024-10'), ('vllm', '')]

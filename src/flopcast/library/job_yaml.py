@@ -1,7 +1,6 @@
 """A job's document as YAML text.
 
-Answers: how is a job that came from elsewhere written, so that a person reads it and `jobs.load_job` reads
-it back?
+Answers: how is an imported job written so that people and `jobs.load_job` can read it?
 Elsewhere: models without a job (model_yaml.py).
 """
 

@@ -1,8 +1,7 @@
 """A measured matrix of links from a file: CSV, or YAML or JSON with a list of rows.
 
 Answers: which bandwidths does this file contain, and which lines are wrong?
-Elsewhere: what makes a matrix no measurement (spec/link_matrix.py), which cluster it fits
-(spec/rules_speeds.py).
+Elsewhere: the checks of a matrix (spec/link_matrix.py) and of its cluster (spec/rules_speeds.py).
 
 A CSV file has one line for each node that sends and one number for each node that receives, without names.
 """
@@ -33,8 +32,7 @@ def with_links(
     data : a job. If its cluster is not a mapping, the job is returned unchanged
     document : a relative path in a job file begins at the folder of the file, and one on the command line
         at the current folder
-    read : returns the bytes of a file, given its path and a limit; of a longer file, one byte more than the
-        limit
+    read : returns the bytes of a file, given its path and a limit; at most one byte more than the limit
 
     Returns
     -------

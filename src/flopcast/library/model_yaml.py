@@ -1,7 +1,7 @@
 """A model's mapping as YAML text, laid out as the catalogue's files are.
 
-Answers: how is a model written so that a person reads it and `files.yaml_text` reads it back? Texts are
-always quoted, so that they are not read as numbers or truth values.
+Answers: how is a model written so that people and `files.yaml_text` can read it? Texts are always quoted,
+so that they are not read as numbers or truth values.
 """
 
 import json

@@ -16,7 +16,7 @@ _TABLE = ("flopcast", "catalog/published_formats.yaml")
 
 
 def published_formats(name: str) -> PublishedFormats:
-    """Return the formats of a model of the catalogue; 16 bits for all that are not listed.
+    """Return the formats of a model of the catalogue. Models that are not listed have 16 bits.
 
     >>> published_formats("deepseek-v3").weights, published_formats("llama-3-8b").weights
     ('fp8_block', 'bf16')
@@ -31,7 +31,7 @@ def published_in(name: str | None, kept: str) -> bool:
 
 
 def stored_formats(written: str, name: str) -> PublishedFormats | None:
-    """Return the formats of the copy or the release of a model that a name states; None if it states none.
+    """Return the formats of the copy or release of a model that a name states, or None if it states none.
 
     Parameters
     ----------

@@ -1,11 +1,12 @@
-"""A user's own schedule from a CSV file. Each row is a task, and the rows of a stage are in the order in
-which they run.
+"""A schedule that a user describes in a CSV file.
+
+Each row is a task, and the rows of a stage are in the order in which they run.
 
 Answers: which schedule does this file contain, and which lines are wrong?
 Elsewhere: whether the order can run (schedules/custom.py) and fits the plan (spec/rules_schedule.py).
 
-Columns, in any order, by the names of the first line: stage, kind (F, B, or W), micro_batch, and chunk
-where stages have several. Rows of different stages may alternate.
+The first line names the columns, in any order: stage, kind (F, B, or W), micro_batch and, if stages have
+several chunks, chunk. Rows of different stages may alternate.
 """
 
 import csv
@@ -26,15 +27,14 @@ MOST_NUMBER = 100_000  # nor as large a stage, chunk or micro-batch: larger ones
 
 
 def with_schedule(plan: object, document: Document, read: Callable[[Path, int], bytes]) -> object:
-    """Return a plan whose schedule is read from its table, if it names one; otherwise unchanged.
+    """Return a plan with the schedule that is read from its table. A plan without a table does not change.
 
     Parameters
     ----------
-    plan : a mapping in long names; anything else is returned
+    plan : a mapping in long names; other values are returned unchanged
     document : a relative path in a job file begins at the folder of the file, and one on the command line
         at the current folder
-    read : returns the bytes of a file, given its path and a limit; of a longer file, one byte more than the
-        limit
+    read : returns the bytes of a file, given its path and a limit; at most one byte more than the limit
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Teachers of models: a name of the catalogue, or a base with changes, instead of a description.
 
-Elsewhere: what a teacher is (spec/model.py), all other names of a job (requests/job_files.py).
+Elsewhere: the fields of a teacher (spec/model.py), all other names of a job (requests/job_files.py).
 """
 
 from flopcast.errors import SpecError
@@ -10,11 +10,11 @@ from flopcast.library.edits import merged
 
 
 def with_teacher(document: Document, data: object, path: Path) -> object:
-    """Return a model's mapping with its teacher described.
+    """Return the mapping of a model with the description of its teacher in place of a name.
 
     Parameters
     ----------
-    document, path : where the mapping stands
+    document, path : the document, and the path of the mapping in it
 
     Raises
     ------

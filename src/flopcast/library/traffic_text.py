@@ -1,8 +1,7 @@
 """Traffic and objectives from one line of text: "rate=4/s prompt=2000 output=300", "ttft_p99=2s".
 
 Answers: which traffic, or which limits of latency, does a text mean?
-Elsewhere: what the fields mean and which values they take (spec/traffic.py), words and values
-(library/edits.py).
+Elsewhere: the fields and their values (spec/traffic.py), words and values (library/edits.py).
 """
 
 import difflib
@@ -105,7 +104,7 @@ def _with_time(word: str, metric: str, text: str) -> str:
 
 
 def slo_of(text: str, where: str = "--slo") -> Slo:
-    """Return the objectives that a text means: a metric, a percentile and a time in each word.
+    """Return the objectives that a text states. Each word has a metric, a percentile and a time.
 
     Metrics are ttft, tpot and end_to_end (e2e for short). The default percentile is the 99th.
 
