@@ -47,8 +47,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, batch_plans, one_plan
 from flopcast.spec.site import Site, SiteFactor

@@ -10,10 +10,8 @@ import numpy as np
 
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, GroupedMatmul, Matmul
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model

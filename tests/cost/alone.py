@@ -11,13 +11,12 @@ from flopcast.cost.price import price
 from flopcast.dtypes import ONE
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.item import Item, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.operators.quantise import Quantise

@@ -7,8 +7,7 @@ from all_cases import all_cases
 
 from flopcast.cost.kernels.classes import KINDS, class_of
 from flopcast.cost.price import MESSAGE_EXTRAPOLATION_LOG_SIGMA
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 
 
 @all_cases("layout", ["forward", "input_gradient", "weight_gradient"])

@@ -26,9 +26,8 @@ from flopcast.dtypes import constant
 from flopcast.kept_results import NOTHING_KEPT
 from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.library import catalog
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import host_work, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.precision import RECIPES

@@ -15,9 +15,8 @@ from flopcast.dtypes import constant
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.formats import FORMATS
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.cluster import Sustained
 from flopcast.spec.plan import Plan, one_plan

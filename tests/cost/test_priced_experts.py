@@ -16,8 +16,7 @@ from flopcast.cost.placement import Group
 from flopcast.dtypes import constant
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.prediction import predict
 from flopcast.render.report_json import as_json
 from flopcast.spec.tier import Tier

@@ -11,9 +11,8 @@ from flopcast.dtypes import constant
 from flopcast.economics.energy import WAITING, drawn_w, power_class
 from flopcast.library import catalog
 from flopcast.operators.flash_attention import FlashAttention
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import blocking, host_work, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, Broadcast, ReduceScatter
 from flopcast.spec.operations import POWER_CLASSES, Power

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.convolution import Convolution
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.dequantise import Dequantise
@@ -12,9 +11,8 @@ from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.gated_delta import DeltaDecode, GatedDelta
 from flopcast.operators.graph_kernel import GraphKernel
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.latent_decode import LatentDecode
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.operators.quantise import Quantise

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.dtypes import constant
-from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.matmul import BatchedMatmul
 
 small = st.integers(min_value=1, max_value=5)
 

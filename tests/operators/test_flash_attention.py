@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.dtypes import constant
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.matmul import BatchedMatmul
 
 lengths = st.integers(min_value=1, max_value=2**17)
 

@@ -6,8 +6,7 @@ from all_cases import all_cases
 
 from flopcast.dtypes import constant
 from flopcast.operators.formats import FORMATS
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.quantise import Quantise
 
 BITS = {  # of 1024 elements of one row, scales included

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import constant
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 
 size = st.integers(min_value=1, max_value=2**14)
 loads = st.lists(st.integers(min_value=1, max_value=4096), min_size=1, max_size=16)

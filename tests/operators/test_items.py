@@ -4,10 +4,9 @@ import pytest
 from all_cases import all_cases
 
 from flopcast.dtypes import constant
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import EVERY_STREAM, HostWork, blocking, host_work, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, SendReceive
 from flopcast.operators.tier_copies import LINKS

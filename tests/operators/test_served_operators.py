@@ -7,8 +7,7 @@ from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.dtypes import constant
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.operators.fused_experts import FusedExperts, padded_rows
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.served_matmul import ServedMatmul
 
 

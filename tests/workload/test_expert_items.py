@@ -17,8 +17,8 @@ from flopcast.layers.experts import Experts
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.exchanges import Combine, Dispatch, expected_copies
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import HostWork, kernel
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.messages import RouteGather
 from flopcast.prediction import predict
 from flopcast.schedules import SCHEDULES

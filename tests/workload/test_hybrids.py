@@ -17,8 +17,7 @@ from flopcast.layers.latent_experts import ENTERED, LEFT
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.gated_delta import GatedDelta
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.requests.job_files import job_of

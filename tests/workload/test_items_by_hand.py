@@ -29,9 +29,8 @@ from flopcast.dtypes import constant
 from flopcast.errors import InternalError
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.stack import Pipeline

@@ -4,7 +4,7 @@ import pytest
 from workload_cases import LENGTH, LLAMA, block_of, realised, stack_with
 
 from flopcast.layers.experts import Experts
-from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.quantise import Quantise
 
 PICKS, EXPERTS, RANKS = 4, 32, 8

@@ -9,8 +9,8 @@ import numpy as np
 
 from flopcast.dtypes import Flags, Floats, constant
 from flopcast.layers.router import PARTS as ROUTER_PARTS
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.stack import Stack

@@ -18,14 +18,13 @@ from flopcast.cost.item_prices import ItemPrice, Priced
 from flopcast.dtypes import Counts
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 Levels = Mapping[str, FittedLevel]
 NOT_SCALED = (TierCopy, HostUpdate)  # work whose seconds do not simply scale with the level of a factor
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Levelled:
+class _Levelled(Record, eq=False, kw_only=False):
     """A price with a row for each set of levels, and the price with each of them alone.
 
     `bare` and `levels` are the prices without levels and the sets, which the key identifies by address.

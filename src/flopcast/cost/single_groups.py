@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.records import Record, replace
 
 

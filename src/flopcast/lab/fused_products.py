@@ -28,9 +28,8 @@ from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.messages import AllGather, ReduceScatter
 from flopcast.serving.serving_report import Estimate
 from flopcast.spec.cluster import Cluster

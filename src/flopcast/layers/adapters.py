@@ -36,9 +36,8 @@ from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import Replicate
 from flopcast.records import Record, replace

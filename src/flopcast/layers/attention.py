@@ -26,9 +26,8 @@ from flopcast.layers.head_norms import QkNorm, norm_heads, norms_of_heads
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.windows import WindowKind, mean_keys
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, in_part
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, Matmul
 from flopcast.operators.memory_bound import MemoryBound
 
 CORE = "core_attention"  # the group that selective recompute runs again

@@ -31,9 +31,8 @@ from flopcast.layers.base import (
     row_parallel,
 )
 from flopcast.layers.context import Handed, enter_core, leave_core
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, in_part, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, Matmul
 
 _item = partial(in_part, "cross", component="attention")
 

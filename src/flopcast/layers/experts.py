@@ -3,7 +3,7 @@
 Answers: fields, weights, sharding and forward items of a mixture of experts, shared experts included.
 Elsewhere: dense feed-forwards (layers/mlp.py), the router's kernels (layers/router.py), those of
 shared experts (layers/shared_experts.py), how uneven loads are (layers/expert_load.py), the products of
-several experts (operators/grouped_matmul.py), which ranks hold which experts (cost/placement.py).
+several experts (operators/matmul.py), which ranks hold which experts (cost/placement.py).
 
 Ranks follow Megatron-LM's folded layout: experts are distributed over `Split.expert` ranks, and each expert
 is divided over `Split.expert_tensor` ranks. These ranks are also data- and tensor-parallel ranks. A rank
@@ -35,8 +35,8 @@ from flopcast.layers.router import router_items
 from flopcast.layers.shared_experts import shared_items, shared_weights
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.exchanges import AbstractExchange, Combine, Dispatch, Routing
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, ReduceScatter
 from flopcast.records import replace

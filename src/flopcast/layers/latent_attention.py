@@ -40,9 +40,8 @@ from flopcast.layers.base import (
 from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.sparse_index import SparseIndex
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, in_part
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, Matmul
 from flopcast.records import replace
 from flopcast.strict_model import NotAllowedError
 

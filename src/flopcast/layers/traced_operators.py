@@ -12,11 +12,9 @@ from pydantic import Field, model_validator
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_pass import FusedPass
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, GroupedMatmul, Matmul
 from flopcast.strict_model import AlwaysWithKind, StrictModel
 from flopcast.units import Number
 

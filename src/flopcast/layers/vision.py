@@ -16,8 +16,7 @@ from flopcast.layers.images import Images, Patching
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.tower import Patches, Projection, Projector, SeenBlock, TowerBlock, TowerLayer
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, Matmul
 
 
 class Vision(Patching):

@@ -38,11 +38,9 @@ from flopcast.memory.sharded import (
     unreduced_gradients,
 )
 from flopcast.operators.base import AbstractMessage
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.dequantise import STORED_BYTES
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, GroupedMatmul, Matmul
 from flopcast.spec.offload import OUTER
 from flopcast.workload.optimizer import main_gradient_bytes, matrix_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs

@@ -1,7 +1,7 @@
 """The routed experts of one layer in serving engines: one call for all experts of a rank.
 
 Answers: how many FLOP and bytes do the experts of one layer need on one rank in one iteration of an engine?
-Elsewhere: products of experts of training (grouped_matmul.py), how many experts get a row and how uneven
+Elsewhere: products of experts of training (matmul.py), how many experts get a row and how uneven
 the rows are (layers/expert_load.py), exchanges between ranks (exchanges.py), how long it takes
 (cost/kernels).
 

@@ -10,8 +10,8 @@ The FLOP are those of undivided logical items, by the conventions of metrics.py.
 import numpy as np
 
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import BatchedMatmul
 from flopcast.records import Record
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job

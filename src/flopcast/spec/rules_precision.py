@@ -11,8 +11,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.operators.formats import FORMATS
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.precision import RECIPES, SIXTEEN_BITS, WIDE
 

@@ -10,9 +10,8 @@ from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
 from flopcast.operators.formats import FORMATS
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.quantise import Quantise
 from flopcast.records import Record, replace
 from flopcast.spec.precision import BOTH_PASSES, NarrowProducts, Recipe

@@ -17,9 +17,8 @@ The same products: arXiv:2006.16668 (GShard), algorithm 1.
 from flopcast.dtypes import Counts
 from flopcast.layers.base import Split
 from flopcast.operators.exchanges import Dispatch
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.spec.stack import Stack

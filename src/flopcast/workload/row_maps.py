@@ -20,8 +20,8 @@ rows of 512 elements in bf16; "hybrid-ep-sparse-opt Performance Comparison", col
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.exchanges import Dispatch
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 

@@ -1,7 +1,7 @@
 """Passes that software runs in addition to separate products of experts.
 
 Answers: to which sums are weight gradients added, and which rows are copied to fill up a group?
-Elsewhere: the products (rewrites/separate_experts.py), their time (operators/grouped_matmul.py, cost/).
+Elsewhere: the products (rewrites/separate_experts.py), their time (operators/matmul.py, cost/).
 
 References
 ----------
@@ -14,8 +14,8 @@ docs/discussions/deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM, section 2
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.spec.data_parallel import Gradients

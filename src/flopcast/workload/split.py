@@ -21,9 +21,8 @@ from collections.abc import Iterable
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Floats
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.embedding import EmbeddingLookup
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.records import replace
 from flopcast.workload.backward import kept_tensors, total_bytes

@@ -10,9 +10,8 @@ from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Floats
 from flopcast.operators.convolution import Convolution
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.graph_kernel import GraphKernel
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.workload.casts import sizes_of

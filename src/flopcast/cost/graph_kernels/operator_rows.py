@@ -18,13 +18,11 @@ from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.cost.kernels.unscaled import broadcast_flat
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Flags, Floats
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.convolution import Convolution
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.graph_kernel import GraphKernel
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, GroupedMatmul, Matmul
 from flopcast.records import Record
 from flopcast.units import Number
 

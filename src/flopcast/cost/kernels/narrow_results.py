@@ -2,7 +2,7 @@
 
 Answers: how long does a GEMM in 8 or 4 bits take if the writing of its result does not overlap?
 Elsewhere: their speed-up over 16-bit GEMMs (fallback_classes.py), the devices (catalog/devices), the bytes
-(operators/grouped_matmul.py).
+(operators/matmul.py).
 
 Operands of 8 or 4 bits make products faster, but not the writing of their results. On Blackwell, the times
 of multiplication and of writing add up, so that products with short sums gain little. The ratio of

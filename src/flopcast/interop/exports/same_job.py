@@ -24,7 +24,7 @@ from flopcast.layers.base import Norm
 from flopcast.layers.block import Block
 from flopcast.library import catalog
 from flopcast.library.edits import merged
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -306,8 +306,7 @@ def checked(
     return check_same(job, read_back(document, job, left_open), target)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SettingsFile:
+class SettingsFile(Record):
     """A file of settings that flopcast reads back, to compare its job with the exported one.
 
     Attributes

@@ -20,7 +20,7 @@ from flopcast.lab.measure.row_expressions import operator_of as operator_with
 from flopcast.lab.measure.shapes import Shape
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.formats import FORMATS
-from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import KINDS
 from flopcast.records import Record
 

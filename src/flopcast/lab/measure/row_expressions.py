@@ -20,16 +20,14 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.errors import InternalError
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.exchanges import expected_copies
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.gated_delta import GatedDelta
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.latent_decode import LatentDecode
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import BatchedMatmul, GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.operators.served_matmul import ServedMatmul

@@ -17,8 +17,8 @@ from flopcast.cost.kernels.roofline import bound_seconds, cached_bytes, engine_s
 from flopcast.cost.kernels.unscaled import kernel_log_efficiency, no_narrower, unscaled_times
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.report.explain.explanation import Input
 from flopcast.spec.cluster import Device
 from flopcast.spec.source import Source

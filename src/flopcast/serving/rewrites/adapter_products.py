@@ -13,8 +13,8 @@ import numpy as np
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.block import Block
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.serving.adapters import adapted, cut_sides
 from flopcast.serving.seen import Seen
 

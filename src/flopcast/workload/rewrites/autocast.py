@@ -33,9 +33,8 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.embedding import EmbeddingLookup
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
-from flopcast.operators.matmul import Matmul
+from flopcast.operators.matmul import GroupedMatmul, Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.records import replace
 from flopcast.spec.precision import SIXTEEN_BITS, WIDE

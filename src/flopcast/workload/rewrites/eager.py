@@ -11,7 +11,7 @@ of every chain were counted in a trace of the model's code (docs/accuracy/traces
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES
-from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.workload.rewrites.base import Items, change_kind
 

@@ -6,9 +6,9 @@ keys are sent around a ring of ranks, the kernel runs once for the keys of each 
 
 import numpy as np
 
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import BatchedMatmul
 from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, kind_of, read_outside
 from flopcast.workload.rewrites.ring_attention import in_ring_steps

@@ -8,7 +8,7 @@ References
 Transformer Engine, `NVTE_CUTEDSL_FUSED_GROUPED_MLP`, by kernels of cuDNN's front end (grouped GEMM + GLU).
 """
 
-from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items

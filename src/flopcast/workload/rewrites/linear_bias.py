@@ -6,8 +6,8 @@ product (torch/_inductor/fx_passes/post_grad.py, unfuse_bias_add_to_pointwise). 
 are not an `nn.Linear`; a separate kernel adds their biases.
 """
 
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items

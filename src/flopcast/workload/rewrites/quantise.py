@@ -27,9 +27,9 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, constant
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Dispatch
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.low_precision_messages import LowPrecisionMessage
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.operators.quantise import Quantise
 from flopcast.records import replace

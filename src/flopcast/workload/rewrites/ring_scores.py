@@ -20,8 +20,8 @@ colossalai/nn/layer/parallel_sequence/_operation.py (`RingQK`, `RingAV`).
 """
 
 from flopcast.dtypes import ZERO, Floats
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, blocking
+from flopcast.operators.matmul import BatchedMatmul
 from flopcast.operators.messages import Replicate, RingPass
 from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside

@@ -5,7 +5,7 @@ product for each expert on four streams (`te_multi_stream_cublas_gemm` of transf
 Kernels of serving engines instead compute all experts of a layer in one grid.
 """
 
-from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 

@@ -1,8 +1,8 @@
 """Rotary embedding as a chain of framework kernels: negate, join, two products, a sum (GPT-NeoX)."""
 
-from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import BatchedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of

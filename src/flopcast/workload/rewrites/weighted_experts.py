@@ -7,8 +7,8 @@ of the activation, which is kept in any case.
 
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.operators.exchanges import OF_LIBRARIES, Dispatch
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
+from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
