@@ -651,6 +651,27 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
             'write {"stage": 3} in place of 3',
         ],
     ),
+    "predict stages.yaml --model gpt2 --kind deepspeed --cluster dgx-h100:1": (
+        '{"train_batch_size": 64, "micro_batch_size": 2, "bf16": {"enabled": true}, "zero_optimization": '
+        '{"stage": 2, "offload_param": {"device": "cpu"}}}',
+        [
+            "did you mean train_micro_batch_size_per_gpu?",
+            "set zero_optimization.stage to 3, or remove zero_optimization.offload_param.device",
+        ],
+    ),
+    "predict llama-3.2-1b --engine vllm --gpus 1 --traffic trace=trace.csv": (
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,100,10\n1.0,200,x\n",
+        [
+            "write arrival_s in place of arrived_at in the header",
+            "write prompt_tokens in place of num_prefill_tokens in the header",
+            "write output_tokens in place of num_decode_tokens in the header",
+            "write a whole number in this cell, or remove the line",
+        ],
+    ),
+    "run llama-3.2-1b --gpus 8 --phases lengths.yaml": (
+        "phases: [{name: a, tokens: 1B, sequence_length: 8k}]\n",
+        "write changes: batch.sequence_length=8k in place of it",
+    ),
     "predict types.yaml --model gpt2 --kind deepspeed --cluster dgx-h100:1": (
         '{"train_batch_size": 64, "zero_optimization": {"stage": 4}, "fp16": {"enabled": "yes"}, '
         '"bf16": {"enabled": true}}',

@@ -178,8 +178,10 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
     Examples
     --------
     >>> dtypes = {"fp16": "fp16", "bf16": "bf16"}
-    >>> choice_fix("bf15", dtypes, "fp16"), choice_fix("int8", dtypes, "bf16")
-    ('did you mean bf16?', 'choose one of these values, such as bf16')
+    >>> choice_fix("bf15", dtypes, "fp16"), choice_fix("int8", {"auto": "", "fp8": ""}, "")
+    ('did you mean bf16?', 'did you mean fp8?')
+    >>> choice_fix("x", dtypes, "bf16")
+    'choose one of these values, such as bf16'
     """
     import difflib  # only a wrong word needs it
 
@@ -194,6 +196,7 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
         word for word in values if sum(map(str.__ne__, digits[word], digits[text])) < 2
     ]
     near = difflib.get_close_matches(text, alike, n=1) or with_other_numbers(text, values)
+    near = near or [word for word in values if digits[text] and re.fullmatch(rf"\D+{digits[text]}", word)]
     if near:
         return f"did you mean {near[0]}?"
     usual = next((word for word, meaning in values.items() if meaning == default and word), "")

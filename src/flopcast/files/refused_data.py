@@ -112,7 +112,7 @@ def _problem(
         written = "=" not in str(value) and re.match(r"write \w+=(?!.* in place of )", fix)
         fix = Fix(fix.replace("=", ": ", 1), edits_of(fix)) if written else fix
     in_text = _in_text(value_at(document.data, full[:-1]), full) if isinstance(value, float) else ""
-    value = value_at(data, location) or in_text or value if isinstance(value, float) else value
+    value = value_at(data, location) or in_text or value if isinstance(value, (float, dict)) else value
     if key := document.keys.get(full, ""):  # of another program
         named = with_names(fix, {str(full[-1]): key})
         fix = Fix(named, edits_of(fix), getattr(fix, "part", ""), getattr(fix, "is_example", False))

@@ -23,7 +23,7 @@ from flopcast.records import Record
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
           "lora", "accum", "seq_len", "sequence_len", "dtype")  # fmt: skip
 SIZES = re.compile(
-    r"(?:^|[._-])(dim|ff|ffn|mlp|feed_?forward|width|depth|kv|query_groups?|channels|blocks|mtp)(?![a-z])",
+    r"(?:^|[._-])(dim|ff|ffn|mlp|feed_?forward|width|depth|kv|query_groups?|channels|blocks|mtp|batch_size)(?![a-z])",
     re.IGNORECASE,
 )  # words of sizes that other settings contain as well
 DATA_TYPES = re.compile(r"(?:^|[._-])((?:bf|fp|int|float|bfloat)\d+)$")  # bf16, and bf17 as well

@@ -149,9 +149,13 @@ def _correction(problem: Problem) -> tuple[str, str]:
     if plain := re.fullmatch(r"write (\S+) without quotes", problem.fix):
         return f'"{plain[1]}"', plain[1]
     edit = problem.edits[0] if problem.edits else {}
-    if len(edit) == 1 and " " not in (right := in_words(*edit.values())):
+    own = ("", problem.field, problem.field.rpartition(".")[2])
+    named = re.match(r"set (\S+) to", problem.fix)
+    if not problem.fault and named and named[1] not in own:
+        wrong = ""  # the fix changes another field
+    elif len(edit) == 1 and " " not in (right := in_words(*edit.values())):
         return getattr(problem.fix, "part", "") or wrong, right
     if removed := REMOVED.fullmatch(problem.fix):
         return removed[1], ""
     written = WRITTEN.match(problem.fix)
-    return (wrong, written[1]) if written and not problem.fault else ("", "")
+    return (wrong, written[1]) if wrong and written and not problem.fault else ("", "")

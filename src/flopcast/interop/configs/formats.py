@@ -123,7 +123,7 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
 def _known_fraction(data: object, keys: Keys) -> float:
     """Return the fraction of a file's keys that a format knows."""
     names = [".".join(map(str, path)) for path, _ in flattened(data)]
-    return sum(map(keys.knows, names)) / len(names)
+    return sum(keys.knows(name) or keys.is_section(name) for name in names) / len(names)
 
 
 def _way_out(document: Document) -> str:

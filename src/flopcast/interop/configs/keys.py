@@ -70,9 +70,9 @@ class Keys(Record):
         """Return the known key with a plain value below which this key is written; "" if there is none."""
         parts, read = key.split("."), _names(self.read)
         above = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-        return next((name for name in above if name in read and not self._is_section(name)), "")
+        return next((name for name in above if name in read and not self.is_section(name)), "")
 
-    def _is_section(self, key: str) -> bool:
+    def is_section(self, key: str) -> bool:
         """Return whether the table has a key below this one."""
         return any(name.startswith(f"{key}.") for names in self._tables(self.read) for name in names)
 
@@ -108,10 +108,8 @@ class Keys(Record):
         return key in covering or any(not costly_part(key.removeprefix(name[:-1])) for name in covering)
 
     def knows(self, key: str) -> bool:
-        """Return whether a table of the format has a key, or the section that contains it or that it is."""
-        return self._is_section(key) or any(
-            covered(key, names) for names in self._tables(self.read, self.listed)
-        )
+        """Return whether a table of the format has a key, or the section that contains it."""
+        return any(covered(key, names) for names in self._tables(self.read, self.listed))
 
     def _tables(self, *texts: str) -> Iterator[Iterable[str]]:
         """Yield the names in these texts, and the keys that are not read."""
