@@ -31,7 +31,7 @@ def read(reader: JobReader) -> None:
     (128, 3, {'sequence_length': 2048})
     """
     kind = {"dpo": "reference", "rm": "reward"}.get(reader.text("command").rpartition("_")[2], "")
-    reader.read_model("model")
+    reader.read_model("base")
     reader.put(("batch", "sequence_length"), reader.count("length", 2048), "length")
     packed = reader.flag("packed")
     reader.note_lengths("packed" if packed else "length", packed)

@@ -38,7 +38,7 @@ def read(document: Document, options: ImportOptions) -> StepReader:
     (128, 8, 3, 3)
     """
     reader = StepReader(document, keys_of("openrlhf-rl"), options)
-    reader.read_model("model")
+    reader.read_model("base")
     stated = reader.count("nodes") * reader.count("devices", 8)
     replicas, longest = openrlhf.put_degrees(reader, stated, "devices"), _lengths(reader)
     _devices(reader, replicas * reader.degree("tensor_parallel") * reader.degree("context_parallel"))
@@ -92,4 +92,4 @@ def _step(reader: StepReader) -> None:
     reader.put_samples(("prompts", 1024), "samples", "epochs")
     reader.put_scorers("kl", reference=reader.fraction("kl", 0.01) > 0, rewards=not reader.has("remote"))
     if reader.choice("estimator", ESTIMATORS, CRITIC) == CRITIC:
-        reader.put_critic("estimator", "critic_pretrain", "model")
+        reader.put_critic("estimator", "critic_pretrain", "base")

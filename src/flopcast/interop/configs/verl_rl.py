@@ -25,14 +25,8 @@ from flopcast.spec.switches import TUNING_CODE
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
 ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")
 MEGATRON, FSDP = f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
-DEGREES = {  # of the plan → their keys; the first three divide a replica
-    "tensor_parallel": f"{MEGATRON}.tensor_model_parallel_size",
-    "pipeline_parallel": f"{MEGATRON}.pipeline_model_parallel_size",
-    "context_parallel": f"{MEGATRON}.context_parallel_size",
-    "expert_parallel": f"{MEGATRON}.expert_model_parallel_size",
-    "expert_tensor_parallel": f"{MEGATRON}.expert_tensor_parallel_size",
-    "virtual_stages": f"{MEGATRON}.virtual_pipeline_model_parallel_size",
-}
+OF_REPLICA = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+DEGREES = (*OF_REPLICA, "expert_parallel", "expert_tensor_parallel", "virtual_stages")  # also settings
 RECOMPUTE = f"{MEGATRON}.override_transformer_config.recompute"
 MICRO = (f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")
 LIMITS = {"max_sequences": ("max_num_seqs", 1024), "max_tokens": ("max_num_batched_tokens", 8192)}
@@ -102,11 +96,11 @@ def _sharded(reader: JobReader) -> int:
 
 def _megatron(reader: JobReader) -> int:
     """Read the plan of Megatron-Core for the training job; return the number of replicas."""
-    sizes = {field: reader.count(key) for field, key in DEGREES.items()}
-    replicas = _replicas(reader, {DEGREES[field]: sizes[field] for field in (*DEGREES,)[:3]})
+    sizes = {field: reader.count(field) for field in DEGREES}
+    replicas = _replicas(reader, {field: sizes[field] for field in OF_REPLICA})
     reader.put(("plan", "data_parallel"), replicas, "devices")
     for field, size in sizes.items():
-        reader.put_degree(field, size, DEGREES[field])
+        reader.put_degree(field, size, field)
     if sizes["tensor_parallel"] > 1 and reader.flag(f"{MEGATRON}.sequence_parallel", True):
         reader.put(("plan", "sequence_parallel"), True, f"{MEGATRON}.sequence_parallel")
     reader.put(("plan", "zero"), int(reader.flag(f"{MEGATRON}.use_distributed_optimizer", True)))
