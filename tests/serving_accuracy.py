@@ -76,7 +76,7 @@ PARTS = {  # group by which rows of a table are shown as well, and its names
     COLLECTED_3: ("engine", ("vllm", "sglang")),
     COLLECTED_4: ("engine", ("vllm", "sglang", "tensorrt-llm", "lmdeploy")),
 }
-HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "not predicted")
+HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "interval", "not predicted")
 
 
 def table_of(path, lines):
@@ -94,13 +94,13 @@ def table_of(path, lines):
             if quantity not in SHOWN.get(path, (quantity,)):
                 continue
             compared = [row for row in scores.rows if row.measured.quantity == quantity]
-            rows.append(line_of(quantity, shown, statistics(compared), scores.left_out))
+            rows.append(line_of(quantity, shown, compared, scores.left_out))
             group, names = PARTS.get(path, ("", ()))
             for name in names:
                 part = [row for row in compared if row.run.groups[group] == name]
                 others = [run for run in scores.left_out if run.groups[group] == name]
                 if part:
-                    rows.append(line_of(quantity, f"only rows with {name}", statistics(part), others))
+                    rows.append(line_of(quantity, f"only rows with {name}", part, others))
     rows += equal_jobs(everything) if path == POINTS else []
     return "\n".join(rows) + "\n"
 
@@ -130,12 +130,14 @@ def equal_jobs(runs):
     return texts
 
 
-def line_of(quantity, kind, found, left_out):
+def line_of(quantity, kind, compared, left_out):
     """Return a line of a table."""
+    found, predicted = statistics(compared), [row.predicted for row in compared]
+    half_width = np.median([np.sqrt(each.high / each.low) for each in predicted if each.low > 0])
     cells = [f"`{quantity}`", kind, f"{found['rows']:.0f}"]
     cells += [f"{found[name]:.1%}".replace("%", " %") for name in ("median", "p90")]
     cells += [f"{found['bias']:+.1%}".replace("%", " %"), f"{found['inside']:.0%}".replace("%", " %")]
-    return "| " + " | ".join([*cells, f"{len(left_out)}"]) + " |"
+    return "| " + " | ".join([*cells, f"{half_width:.2f}", f"{len(left_out)}"]) + " |"
 
 
 def parts_of_page():

@@ -260,12 +260,17 @@ def test_a_product_whose_inputs_the_kernel_before_casts_takes_less_by_the_time_o
     # 8,192 x 8,192 inputs times 32 columns on H200 in vLLM 0.24: in fp8 with the cast, and in 16 bits
     cast_us = 201.1 - 34.9  # (aiconfigurator)
 
-    def out_us(casts):
+    def priced(casts):
         engine = Engine(name="one", fused_casts=casts)
         layers = lower_passes(model, plan, engine, run)
-        priced = price_passes(layers, 1, plan, engine, cluster, load_serving_book(cluster), Site())
-        (found,) = [price for item, price in priced.prices.items() if item.name == "attention.out"][:1]
-        return 1e6 * found.alone_s.item()
+        return price_passes(layers, 1, plan, engine, cluster, load_serving_book(cluster), Site())
 
-    assert out_us(()) - out_us(("fp8",)) == pytest.approx(cast_us, rel=0.05)
-    assert out_us(("nvfp4",)) == out_us(())
+    apart, fused, other = (priced(casts) for casts in ((), ("fp8",), ("nvfp4",)))
+    out_us = [
+        next(1e6 * price.alone_s.item() for item, price in each.prices.items() if item.name == "attention.out")
+        for each in (apart, fused, other)
+    ]
+    assert out_us[0] - out_us[1] == pytest.approx(cast_us, rel=0.05)
+    assert out_us[2] == out_us[0]
+    products = 80 * 4  # of 80 blocks: QKV, out, gate and up together, down; the head keeps 16 bits
+    assert apart.launches() - fused.launches() == [products]

@@ -50,6 +50,11 @@ class ServedMatmul(AbstractWithoutBackward):
         """Return one class for each format of the weights."""
         return f"served_gemm.{self.weights}" if self.weights else "served_gemm"
 
+    @property
+    def launches(self) -> int:
+        """Return the number of kernels: the GEMM and, in formats for both operands, a cast of x."""
+        return 1 if self.is_cast or SERVED_FORMATS[self.weights].input_bytes is None else 2
+
     def work(self) -> Work:
         """Return the work: a multiply and an add per term; each operand moves once in its own format.
 

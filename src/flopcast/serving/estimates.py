@@ -11,6 +11,7 @@ from functools import partial
 from operator import attrgetter
 
 from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.dtypes import Integers
 from flopcast.economics.step import KWH_J
 from flopcast.serving.chances import chances_of
 from flopcast.serving.memory import ServingMemory
@@ -22,7 +23,7 @@ from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.summary import ServingSummary, summarise
 from flopcast.serving.time_shares import TimeShares
 from flopcast.spec.serving_job import ServingJob
-from flopcast.spec.traffic import SLO_METRICS, Percentile
+from flopcast.spec.traffic import SLO_METRICS, Percentile, Traffic
 
 PERCENTILES = (50.0, 90.0, 99.0)
 TTFT = "ttft"
@@ -57,7 +58,10 @@ def report_of(
         values = [number(each) for each in found.values()]
         return Estimate(value=number(found[0.0]), low=min(values), high=max(values))
 
-    tokens_per_s = estimate(lambda each: each.output_tokens_per_s * replicas)
+    lengths = plays[0.0].requests.output_tokens
+    drawn = _drawn_sigmas(job.traffic, lengths) if found[0.0].stable else (0.0, 0.0)
+    tokens_per_s = _wider(estimate(lambda each: each.output_tokens_per_s * replicas), drawn[1])
+    requests_per_s = _wider(estimate(lambda each: each.requests_per_s * replicas), drawn[0])
     chances = chances_of(found, job.engine.iteration)
     device_w = None if power is None else Estimate.log_normal(power.device_w, power.log_sigma_factor)
     return ServingReport(
@@ -68,7 +72,7 @@ def report_of(
         memory=memory,
         latencies=_latencies(job, estimate),
         output_tokens_per_s=tokens_per_s,
-        requests_per_s=estimate(lambda each: each.requests_per_s * replicas),
+        requests_per_s=requests_per_s,
         goodput_per_s=estimate(lambda each: each.goodput_per_s * replicas) if chances else None,
         usd_per_million_tokens=_cost(job, tokens_per_s),
         device_power_w=device_w,
@@ -88,6 +92,25 @@ def report_of(
         used=shares.used,
         pools=pools,
     )
+
+
+def _drawn_sigmas(traffic: Traffic, lengths: Integers) -> tuple[float, float]:
+    """Return the sigmas of the logarithms of the requests/s and of the tokens/s of random requests.
+
+    A measured run draws other arrivals and other lengths than the simulation. The relative variance of a
+    mean of n independent numbers is that of one number divided by n. Traffic without a stated number of
+    requests has no such uncertainty, because its rates are those of a long time.
+
+    Parameters
+    ----------
+    lengths : output tokens of the simulated requests, (requests,)
+    """
+    if traffic.rate_per_s is None or traffic.requests is None or traffic.trace is not None:
+        return 0.0, 0.0
+    gaps = {"poisson": 1.0, "constant": 0.0, "gamma": 1.0 / traffic.burstiness}[traffic.arrivals]
+    tokens = gaps + float(lengths.var() / lengths.mean() ** 2)
+    drawn = 1.0 / traffic.requests + 1.0 / lengths.size  # of the measured and of the simulated requests
+    return math.sqrt(gaps * drawn), math.sqrt(tokens * drawn)
 
 
 def _limited_by(job: ServingJob, memory: ServingMemory, found: ServingSummary) -> str:

@@ -20,7 +20,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import group_on
 from flopcast.cost.price import price_all
 from flopcast.cost.pricing import Pricing
-from flopcast.dtypes import Counts, Flags, Floats, constant
+from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import NOTHING_KEPT
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.decode_attention import DecodeAttention
@@ -134,7 +134,8 @@ class PricedPasses(Record, eq=False):
         found = np.zeros(self.size)
         for layer in self.layers:
             for item in layer.items:
-                launched = (self.prices[item].alone_s > 0) * item.count * layer.count
+                kernels = item.work.launches if isinstance(item.work, ServedMatmul) else 1
+                launched = (self.prices[item].alone_s > 0) * kernels * item.count * layer.count
                 found = found + np.broadcast_to(launched, (self.size, 1))[:, 0]
         return found
 
@@ -202,7 +203,7 @@ def price_passes(
     price_all(PricedOnce(priced, (False,) * len(priced), of_equal_split(plans), groups), state)
     for item, products in casts.items():
         price, seconds = state.prices[item], [state.prices[each].alone_s for each in products]
-        cast_s = np.maximum(seconds[0] - seconds[1] - (seconds[2] - seconds[3]), 0.0)
+        cast_s = np.maximum(seconds[0] - seconds[1], 0.0)
         state.prices[item] = replace(price, alone_s=overlapping_s(price.alone_s, cast_s))
     return PricedPasses(
         layers=layers, prices=state.prices, factors=state.found, used=tuple(state.used.values()), size=size
@@ -210,17 +211,9 @@ def price_passes(
 
 
 def _casts(items: Iterable[Item]) -> dict[Item, tuple[Item, ...]]:
-    """Return the items that give the time of the cast (`ServedMatmul.casts`) of each product without one.
-
-    The last two cast one row. The time of this cast remains, because engines' constants were fitted to
-    decoding of a few rows with it.
-    """
+    """Return the items that give the time of the cast (`ServedMatmul.casts`) of each product without one."""
     return {
-        item: tuple(
-            replace(item, work=work)
-            for product in (item.work, replace(item.work, m=constant(1)))
-            for work in product.casts()
-        )
+        item: tuple(replace(item, work=work) for work in item.work.casts())
         for item in items
         if isinstance(item.work, ServedMatmul) and item.work.is_cast
     }

@@ -8,8 +8,10 @@ TensorRT-LLM's documentation recommends for it, and all others the smallest tens
 the model fits, with as many instances as fit on all devices. Each number is the best of a submitter's
 search. The table does not state lengths. The mean length of outputs is about the tokens per second divided
 by the queries per second of rows with arrivals; names.yaml lists it with the assumed lengths of prompts.
-"Offline" keeps the batch full; other scenarios have random arrivals at the rate of the row. The result of
-such a scenario is therefore at most this rate times the mean length.
+In the Offline scenario, LoadGen sends all requests at once, and a run ends with the longest of the last
+outputs. The table does not state the number of requests. It is the result times the duration of the run,
+divided by the mean length of outputs. Other scenarios have random arrivals at the rate of the row. The
+result of such a scenario is therefore at most this rate times the mean length.
 """
 
 import re
@@ -30,7 +32,8 @@ WHOLE_ANSWER = 20_000  # tokens: LoadGen takes only the first token and the whol
 FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "INT4": "int4", "UINT4": "int4"}
 FEWEST_REQUESTS, SECONDS = 400, 120.0  # of arrivals that are played on one engine
 MISLABELLED = 2.0  # times the offered queries: no server answers as many, so a result counts tokens
-OFFLINE_OPEN = 1024  # requests that are open on each device, more than a batch has room for
+MIN_DURATION_S = 600.0  # of a run, Offline.min_duration of mlperf.conf in mlcommons/inference
+MOST_REQUESTS = 20_480  # of each device in the Offline scenario: more change the rate by less than 2 %
 
 LATENCIES = {  # by column: unit, and how a report is read
     f"{metric}_{name}_ms": ("ms", latency(metric, "ms", name))
@@ -89,7 +92,10 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     prompt, output = LENGTHS[model]
     traffic: dict[str, object] = {"prompt_tokens": prompt, "output_tokens": output}
     if row["scenario"] == "Offline":
-        traffic |= {"concurrency": OFFLINE_OPEN * devices, "requests": 3 * OFFLINE_OPEN * devices}
+        run_s = float(row.get("latency_p99_s") or MIN_DURATION_S)  # nearly the latency of the last request
+        sent = float(row["result"]) * run_s / float(re.findall(r"\d+", output)[0])  # by the mean length
+        requests = max(min(int(sent), MOST_REQUESTS * devices), devices)
+        traffic |= {"concurrency": requests, "requests": requests}
     else:
         rate = float(row["target_qps"])
         played = max(int(rate * SECONDS), FEWEST_REQUESTS * devices)
@@ -102,7 +108,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         plan={"weights": FORMATS[row["weights"]], "cache": "fp8", **PLANS.get(model, {})},
         traffic=traffic,
         devices=devices,
-        settings={"stream_interval": WHOLE_ANSWER},
+        settings={"stream_interval": WHOLE_ANSWER, "release": engine.get("month", "")},
         launches_by_python=not row["software"].startswith(BUILT),
     )
 

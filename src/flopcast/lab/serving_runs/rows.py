@@ -35,7 +35,7 @@ USUAL: Mapping[str, object] = {  # settings of the engines of benchmarks, unless
     "sampling": "greedy",
 }  # fmt: skip
 FRONT_END = ("request_s", "prompt_token_s", "streamed_s")  # the times of HTTP and of tokenisation
-LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the host's times in Python
+LAUNCHES = ("sequence_s", "prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # in Python
 
 
 class Measured(MeasuredNumber, slots=False):
