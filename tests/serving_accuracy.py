@@ -76,7 +76,8 @@ PARTS = {  # group by which rows of a table are shown as well, and its names
     COLLECTED_3: ("engine", ("vllm", "sglang")),
     COLLECTED_4: ("engine", ("vllm", "sglang", "tensorrt-llm", "lmdeploy")),
 }
-HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "interval", "not predicted")
+ERRORS = ("median", "p90", "bias", "inside 90 %", "interval")
+HEADINGS = ("quantity", "score", "rows", *ERRORS, "not predicted")
 
 
 def table_of(path, lines):

@@ -267,7 +267,11 @@ def test_a_product_whose_inputs_the_kernel_before_casts_takes_less_by_the_time_o
 
     apart, fused, other = (priced(casts) for casts in ((), ("fp8",), ("nvfp4",)))
     out_us = [
-        next(1e6 * price.alone_s.item() for item, price in each.prices.items() if item.name == "attention.out")
+        next(
+            1e6 * found.alone_s.item()
+            for item, found in each.prices.items()
+            if item.name == "attention.out"
+        )
         for each in (apart, fused, other)
     ]
     assert out_us[0] - out_us[1] == pytest.approx(cast_us, rel=0.05)

@@ -220,3 +220,22 @@ def test_the_stable_rate_of_a_saturated_engine_is_played_once(monkeypatch):
 
     assert predict_serving(job).saturation_per_s == 1.0
     assert len(played) == 2  # of passes as predicted, and of passes as slow as the intervals allow
+
+
+def test_intervals_of_rates_hold_those_of_other_random_runs_nine_times_in_ten():
+    """At a low rate of arrivals, only arrivals and lengths decide the rate of tokens."""
+    job = serving_job(
+        "llama-3.1-8b",
+        engine="vllm",
+        cluster="dgx-h100",
+        gpus=1,
+        plan="tp=1",
+        traffic="rate=1/s prompt=100 output=lognormal(100, 0.8) requests=200",
+    )
+    rate = predict_serving(job).output_tokens_per_s
+    generator = np.random.default_rng(0)
+    tokens, gaps_s = generator.lognormal(0, 0.8, (800, 200)), generator.exponential(1, (800, 200))
+    runs = tokens.sum(axis=1) / gaps_s.sum(axis=1)
+    ratios = runs[::2] / runs[1::2]
+
+    assert 0.85 < np.mean((ratios > rate.low / rate.value) & (ratios < rate.high / rate.value)) < 0.95

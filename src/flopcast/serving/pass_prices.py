@@ -211,7 +211,7 @@ def price_passes(
 
 
 def _casts(items: Iterable[Item]) -> dict[Item, tuple[Item, ...]]:
-    """Return the items that give the time of the cast (`ServedMatmul.casts`) of each product without one."""
+    """Return the items whose times give that of the cast (`ServedMatmul.casts`) of each cast product."""
     return {
         item: tuple(replace(item, work=work) for work in item.work.casts())
         for item in items
