@@ -122,6 +122,14 @@ def test_a_plan_that_is_not_stated_is_the_one_that_flopcast_chooses(tmp_path):
     assert "Own" in refused.reason
 
 
+def test_all_requests_of_the_offline_scenario_are_sent_at_once(tmp_path):
+    """Their number is that of the measured tokens, divided by 292 tokens for each output."""
+    row = ML_PERF | {"result": "29200", "latency_p99_s": "600"}
+    (run,) = SERVING.read(written(tmp_path / "mlperf.csv", [row]))
+
+    assert (run.job.traffic.concurrency, run.job.traffic.requests) == (60_000, 60_000)
+
+
 def test_deepseek_in_mlperf_has_the_plan_of_the_guide_of_tensorrt_llm(tmp_path):
     """--tp 8 --ep 8 --max_batch_size 384 with enable_attention_dp, on each eight of the 72 devices."""
     rack = {"model": "deepseek-r1", "accelerator": "NVIDIA GB200", "accelerators": "4", "nodes": "18"}

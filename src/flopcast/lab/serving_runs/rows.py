@@ -35,7 +35,7 @@ USUAL: Mapping[str, object] = {  # settings of the engines of benchmarks, unless
     "sampling": "greedy",
 }  # fmt: skip
 FRONT_END = ("request_s", "prompt_token_s", "streamed_s")  # the times of HTTP and of tokenisation
-LAUNCHES = ("sequence_s", "prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # in Python
+IN_PYTHON = ("sequence_s", "prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # of the host
 
 
 class Measured(MeasuredNumber, slots=False):
@@ -82,7 +82,7 @@ class RowFacts(Record):
     reach the engine without a front end. `settings` holds fields of the engine that differ from its entry
     in the catalogue or, where they are in USUAL, from these values; its `release` determines some kernels.
     `era` is a release or a month that selects the entry for older releases. Unless Python launches the
-    kernels of prompts, the host is never slower than these kernels.
+    kernels of prompts, the host is never slower than these kernels, and takes no time for each sequence.
     """
 
     model: str
@@ -192,5 +192,5 @@ def _engine(facts: RowFacts) -> Engine:
     changes |= {"passes_ahead": 0} if facts.in_process else {}
     engine = catalog.engine(name).model_copy(update=changes)
     changed = dict.fromkeys(FRONT_END, 0.0) if facts.in_process else {}
-    changed |= {} if facts.launches_by_python else dict.fromkeys(LAUNCHES, 0.0)
+    changed |= {} if facts.launches_by_python else dict.fromkeys(IN_PYTHON, 0.0)
     return engine.with_part("iteration", **changed)
