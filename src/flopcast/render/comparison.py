@@ -32,7 +32,7 @@ def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
     ----------
     compared : ReportComparison
     names : tuple of str
-        What the user calls both jobs, such as the paths of their files.
+        The names of both jobs, such as the paths of their files.
     """
     first, second = compared.first, compared.second
     who = [
@@ -232,8 +232,9 @@ def _less_or_more(low: Number, high: Number, shown: Callable[[float], str]) -> s
 def as_json(compared: ReportComparison) -> dict[str, object]:
     """Return the comparison as JSON data: both reports, and the ratios with their 90 % intervals.
 
-    Ratios are second over first, per token: below 1 the second job is faster, cheaper or needs less energy.
-    `settled` states whether the interval excludes 1. Ratios that one of the reports lacks are null.
+    Ratios are the second job divided by the first, per token. Below 1, the second job is faster, cheaper or
+    needs less energy. `settled` states whether the interval excludes 1. Ratios that one of the reports
+    lacks are null.
     """
     return {
         "format_version": FORMAT_VERSION,

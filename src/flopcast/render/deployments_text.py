@@ -156,10 +156,10 @@ def rows_of(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the names of columns, and a row of cells for each deployment.
 
-    Columns for cluster and engine exist only if the question names several. The first objective has its
-    interval; the others are values. Latencies have theirs, too, and with limits there is the probability
-    that all of them are met. Latencies are the statistics of the limits, or p99 without limits, and
-    a rate per device is added unless it is an objective. "=" after a number marks a tie with the first.
+    Columns for cluster and engine exist only if the question names several. The first objective and all
+    latencies have intervals. The other objectives are values. If there are limits, a column has the
+    probability that all of them are met. Latencies are the statistics of the limits, or p99 without limits,
+    and a rate per device is added unless it is an objective. "=" after a number marks a tie with the first.
     """
     jobs = result.question.jobs
     several_clusters = len({job.cluster.name for job in jobs}) > 1

@@ -52,7 +52,7 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
     """Return the measured and the predicted step as pairs of a word and its text.
 
     Texts have marks for a terminal (terminal.py). The words are "measured", "predicted", "unknown" and
-    "note", in this order; those without a text are left out.
+    "note", in this order. Words without a text are left out.
     """
     report = found.report
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
@@ -91,7 +91,7 @@ def _unexplained(found: SlowStep) -> str:
 
 
 def contradictions(found: SlowStep) -> tuple[str, ...]:
-    """Return a heading and a line for each contradiction between log and job; empty if there is none.
+    """Return a heading and a line for each contradiction between log and job, or no lines if there is none.
 
     The heading states the job for which the suspects below it are computed: the job with the values of the
     log if it is possible, and otherwise the given job.
@@ -133,7 +133,7 @@ def most_helpful(first: Suspect | None, step_s: float, head: str) -> list[str]:
     Parameters
     ----------
     first : the setting whose change saves the most time
-    step_s : the predicted step, which the saving is compared with
+    step_s : the predicted step, with which the saving is compared
     head : the words that begin the first line
     """
     if first is None:
@@ -166,8 +166,8 @@ def as_json(found: SlowStep) -> dict[str, object]:
     Returns
     -------
     dict
-        The measured and the predicted step in seconds, what contradicts the job, and the suspects in their
-        order, with the fields of `Contradiction` and of `Suspect`. Floats are rounded to nine digits.
+        The measured and the predicted step in seconds, the contradictions, and the suspects in their order,
+        with the fields of `Contradiction` and of `Suspect`. Floats are rounded to nine digits.
     """
     report = found.report
     return {

@@ -1,7 +1,7 @@
 """An explanation as text and as JSON.
 
 Answers: what does `flopcast explain` print?
-Elsewhere: what an explanation holds (report/explain/explanation.py).
+Elsewhere: the contents of an explanation (report/explain/explanation.py).
 """
 
 from flopcast.render.plain_data import unrounded
@@ -30,7 +30,7 @@ def _lines(explained: Explanation, indent: str) -> list[str]:
 
 
 def as_json(explained: Explanation) -> dict[str, object]:
-    """Return JSON data: every field, with parts nested."""
+    """Return JSON data with all fields. Parts are nested."""
     return {
         "name": explained.name,
         "value": explained.amount,

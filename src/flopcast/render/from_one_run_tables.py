@@ -100,7 +100,9 @@ def from_one_run_as_json(calibrated: Calibrated) -> dict[str, object]:
 
 
 def posterior_text(posterior: Posterior) -> str:
-    """Return a text that lists each factor that moved; those that moved less than 0.1 % are counted."""
+    """Return a text that lists each changed factor, and the number of factors that changed by less than
+    0.1 %.
+    """
     lines = [
         f"{check.name:14}{show_seconds(check.observed_s)} measured,"
         f" {show_seconds(check.predicted_s)} predicted"

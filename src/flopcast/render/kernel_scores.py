@@ -4,7 +4,8 @@ Answers: how is a score shown, next to the scores of other models on the same me
 Elsewhere: what the numbers mean (lab/calibration/score.py), the texts of the page (texts/). For comparison,
 we trained two other models on the same files (data/operators): random forests that predict the time, as in
 arXiv:2509.22832, and boosted trees that predict log(time / bound). We scored both once, over 72 pairs of
-operator and pass. They exclude other rows as broken than flopcast, so small differences mean nothing.
+operator and pass. These models and flopcast exclude different rows as broken, so small differences mean
+nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ TEXTS = texts_of("kernel_scores")
 
 
 def as_json(score: Score) -> dict[str, object]:
-    """Return JSON data: results, noise and rejected rows, one object each; the added sigmas."""
+    """Return JSON data: one object each for results, noise and rejected rows, and the added sigmas."""
     return {
         "format_version": FORMAT_VERSION,
         "results": [_named(asdict(result)) for result in score.results],

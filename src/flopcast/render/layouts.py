@@ -83,7 +83,7 @@ def group_division_json(found: GroupDivision) -> dict[str, object]:
 
 
 def per_layer_text(job: Job, found: PerLayer) -> str:
-    """Return the result as text: the best plan with equal blocks, and the best with strategies.
+    """Return the result as text: the best plan with equal blocks, and the best plan with strategies.
 
     The last line is the plan to copy.
     """

@@ -1,6 +1,6 @@
 """An input pipeline in reports: lines of text, and JSON.
 
-Answers: how does a report show what the loader adds to a step?
+Answers: how does a report show the time that the loader adds to a step?
 Elsewhere: the seconds of stages (report/loader.py), the table of a page (page/time_breakdown.py).
 """
 
@@ -11,7 +11,10 @@ from flopcast.units import show, show_seconds
 
 
 def loader_lines(found: LoadedStep | None) -> list[str]:
-    """Return the time that the input pipeline adds to the step, and its stages; empty without one."""
+    """Return the time that the input pipeline adds to the step, and its stages.
+
+    Without one, there are no lines.
+    """
     if found is None:
         return []
     rows = [

@@ -1,7 +1,7 @@
 """A prediction and the log of a run, as text and as JSON.
 
 Answers: what does `flopcast predict --log` print about the measured run?
-Elsewhere: what is compared with what (lab/logs/prediction_check.py).
+Elsewhere: the compared numbers (lab/logs/prediction_check.py).
 """
 
 from collections.abc import Callable

@@ -2,8 +2,8 @@
 
 Answers: how do the drawings of the page of published runs look?
 Elsewhere: the page around them (published_page.py).
-Both axes are logarithmic: a deviation by a factor is as long everywhere. Every mark carries its run as a
-`<title>`, which browsers show without any script.
+Both axes are logarithmic, so a deviation by a factor has the same length everywhere. Every mark names its
+run in a `<title>`, which browsers show without a script.
 """
 
 import math
@@ -30,7 +30,7 @@ RATIO_TICKS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
 def mark(place: int) -> str:
-    """Return the mark of a source by its place in the list: the shape changes when colours repeat."""
+    """Return the mark of a source by its place in the list. The shape changes when colours repeat."""
     shape = SHAPES[(place + place // COLOURS) % len(SHAPES)]
     return f'<path d="{shape}" class="hue-{place % COLOURS}"/>'
 

@@ -35,7 +35,7 @@ COLUMNS, OF_FAMILY = TEXTS["columns"], TEXTS["of_family"]  # a page has more roo
 
 
 def runs_as_markdown(published: Published) -> str:
-    """Return docs/accuracy/runs.md and its like, without the last line break."""
+    """Return a page such as docs/accuracy/runs.md, without the last line break."""
     opening = TEXTS["head"].format(errors=_median_errors(published))
     head = f"{opening}\n\n**{published.constants_sentence}**\n\nThe columns of the tables are:"
     return as_markdown(head, LEGEND, tables(published))

@@ -67,8 +67,8 @@ def cells(scores: dict[str, float]) -> list[str]:
     Parameters
     ----------
     scores : dict
-        Ratios and counts by name. Statistics that need repeats, a baseline or memory are missing where rows
-        have none, and then become a dash.
+        Ratios and counts by name. Statistics that need repeats, a baseline or memory become a dash if rows
+        have none.
     """
     return [
         f"{scores['rows']:.0f}",

@@ -1,9 +1,10 @@
-"""A report as plain data for JSON: keys may be added, never renamed. Numbers have nine digits.
+"""A report as plain data for JSON.
 
-Answers: what may a program that reads reports rely on?
+Later versions may add keys, but never rename keys. Numbers have nine digits.
+
+Answers: on which keys and units can a program that reads reports rely?
 Elsewhere: what the numbers mean (report/report.py, report/metrics.py, timeline/uncertainty.py).
-Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps the field's prefix, and is
-a rate.
+Keys end in their units (`_s`, `_bytes`, `_flop`). `model_tflops_per_device` is a rate in TFLOP/s.
 """
 
 from collections.abc import Iterable
@@ -33,9 +34,9 @@ def as_json(report: Report) -> dict[str, object]:
     Returns
     -------
     dict
-        Text, numbers, booleans, lists and dicts only, in a fixed order: the same job gives the same bytes.
-        `factors` hold `d_log_step`, the share of the step that a factor scales; `breakdown` sums to
-        `step_time_s`, up to the rounding; `clean_step_time_s` is the step without jitter.
+        It contains only text, numbers, booleans, lists and dicts in a fixed order, so the same job gives
+        the same bytes. `factors` hold `d_log_step`, the share of the step that a factor scales; `breakdown`
+        sums to `step_time_s`, up to the rounding; `clean_step_time_s` is the step without jitter.
     """
     job, metrics = report.job, report.metrics
     parameters, trained = job.model.parameters(), job.model.trained_parameters()
@@ -102,7 +103,7 @@ def job_as_json(job: Job) -> dict[str, object]:
 
 
 def factors_as_json(factors: Iterable[Sensitivity], share: str = "d_log_step") -> list[dict[str, object]]:
-    """Return the factors; `share` names the share of the step, or of another amount, that they scale."""
+    """Return the factors. `share` names the share of the step, or of another amount, that they scale."""
     return [
         {"name": one.name, "log_sigma": nine_digits(one.log_sigma_factor), share: nine_digits(one.share)}
         for one in factors
@@ -138,9 +139,9 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
     Returns
     -------
     dict
-        Null where no price is known, or no board power. The energy is that of the whole building, and the
-        mean power is that of one device. `busy` contains the fractions of the step that a device spends on
-        each kind of work. `price` states the price of a device, its source and its date.
+        Values are null if no price, or no board power, is known. The energy is that of the whole building,
+        and the mean power is that of one device. `busy` contains the fractions of the step that a device
+        spends on each kind of work. `price` states the price of a device, its source and its date.
     """
     joules, power = (
         (None, None) if cost.energy is None else (cost.energy.step_j, cost.energy.device_power_w)
@@ -157,9 +158,10 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
 
 
 def run_as_json(run: TrainingRun) -> dict[str, object]:
-    """Return the totals of a run: tokens, steps, and with bounds days, goodput, dollars and kilowatt-hours.
+    """Return the totals of a run: tokens and steps, and days, goodput, dollars and kilowatt-hours with
+    their bounds.
 
-    Money is null without a price, energy without a board power.
+    Dollars are null without a price, and energy is null without a board power.
     """
     goodput, low, high = (nine_digits(share) for share in run.goodput)
     kwh = None if run.joules is None else run.joules * (1 / KWH_J)

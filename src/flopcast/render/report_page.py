@@ -1,4 +1,4 @@
-"""A report as one HTML file: no network, readable without its script, on paper, by eye and by programs.
+"""A report as one HTML file that needs no network, and can be read without its script and on paper.
 
 Answers: which sections does the page of a prediction have, and which data?
 Elsewhere: each section (render/page/), the same as text (report_text.py) and as JSON (report_json.py, which
@@ -35,11 +35,11 @@ def as_html(
     changes: Sequence[Suspect] | None = None,
     found: SlowStep | None = None,
 ) -> str:
-    """Return the page: a whole document, below a megabyte however many stages and micro-batches there are.
+    """Return the page, which is below a megabyte for any number of stages and micro-batches.
 
-    `scaled` is the plan on other numbers of devices, from `search.scaled`; no section without them.
-    `changes` are settings whose change would save time, the best first; None if the page does not mention
-    them. `found` is a diagnosis of a run of this job, whose measured steps come first.
+    `scaled` is the plan on other numbers of devices, from `search.scaled`. Without them, the page has no
+    such section. `changes` are settings whose change would save time, the best first; None if the page does
+    not mention them. `found` is a diagnosis of a run of this job, whose measured steps come first.
     """
     job = report.job
     sections = [] if found is None else [measured(found)]

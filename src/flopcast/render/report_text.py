@@ -43,9 +43,10 @@ NO_POWER = "unknown: board_power_w of the device is not stated"
 def marked_text(report: Report, changes: Iterable[str] = (), helpful: Sequence[str] = ()) -> str:
     """Return the printed report: paragraphs with marks for a terminal (terminal.py), no final newline.
 
-    First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then rate,
-    MFU, memory with its verdict, in capitals where it does not fit, every warning, and the changes that
-    make the job fit. `helpful` is the line below the answer that states which change would save most.
+    The first three lines state the job (model, machine and stack), the plan, and the step with its 90 %
+    interval. Then follow rate, MFU, memory with its verdict (in capitals if the job does not fit),
+    warnings, and the changes that make the job fit. `helpful` is the line below the answer that states
+    which change would save most.
     """
     from flopcast.render.checkpoint_text import checkpoint_lines
 
@@ -219,8 +220,8 @@ def change_lines(changes: Iterable[str]) -> list[str]:
 def marked_memory_text(job: Job, memory: MemoryReport, changes: Iterable[str] = ()) -> str:
     """Return the memory of a job, stage by stage, with marks for a terminal, and changes that make it fit.
 
-    The job in two lines, the verdict, the fullest stage by category, a table of all stages, assumptions. It
-    needs no measured curves.
+    The text has the job in two lines, the verdict, the fullest stage by category, a table of all stages,
+    and the assumptions. It needs no measured curves.
     """
     lines = [
         *subject_lines(job),

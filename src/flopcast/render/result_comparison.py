@@ -1,8 +1,7 @@
 """A prediction of serving and the result of a benchmark, as text and as JSON.
 
 Answers: what does `flopcast predict --log` print about a measured run of an engine?
-Elsewhere: what is compared with what (lab/benchmark_results/result.py), logs of training
-(log_comparison.py).
+Elsewhere: the compared numbers (lab/benchmark_results/result.py), logs of training (log_comparison.py).
 """
 
 from flopcast.lab.benchmark_results.result import BenchmarkResult, ComparedNumber

@@ -1,4 +1,4 @@
-"""A step of reinforcement learning as one HTML file: no network, readable without a script.
+"""A step of reinforcement learning as one HTML file that needs no network and no script.
 
 Answers: which sections does the page of a step have?
 Elsewhere: the same as text and as JSON (rl_text.py, the page holds the JSON), the pages of its serving and

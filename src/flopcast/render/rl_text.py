@@ -1,6 +1,7 @@
 """A step of reinforcement learning as text and as JSON.
 
-Elsewhere: what a step is (rl/step.py), its serving and its training (serving_text.py, report_text.py).
+Elsewhere: the prediction of a step (rl/step.py), its serving and its training (serving_text.py,
+report_text.py).
 """
 
 from flopcast.render.assumption_lines import assumption_lines
@@ -46,7 +47,7 @@ def marked_text(report: RlReport) -> str:
 
 
 def heading(report: RlReport) -> str:
-    """Return the model, the number of answers, and which devices the phases share."""
+    """Return the model, the number of answers, and the devices that the phases share."""
     plan = report.plan
     where = "on separate devices" if plan.apart else "on the same devices, one after another"
     answers = "1 answer" if plan.samples == 1 else f"{plan.samples} answers"

@@ -1,4 +1,6 @@
-"""The answer of a search as plain data: JSON, and rows of a table. Keys may be added, never renamed.
+"""The answer of a search as plain data: JSON, and rows of a table.
+
+Later versions may add keys, but never rename keys.
 
 Answers: which keys can a program rely on that reads the answer of a search?
 Elsewhere: what the numbers mean (search/find.py, search/rank.py, search/objectives.py), the same as text
@@ -38,12 +40,13 @@ def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number
     Returns
     -------
     dict
-        Text, numbers, booleans, lists and dicts only, in a fixed order: the same search gives the same
-        bytes, except for the times and rates of the search. `nearest_infeasible` holds plans that break a
-        limit and would otherwise be better; if nothing is feasible, the nearest plan or the rules that it
-        breaks. `preferences` holds the plans of the front that are best for a weight of the first objective
-        against each other one. `settings` holds every requested cluster, size and stack with its `best`
-        plan and the reason `why` it is the best; if `best` is null, `why` states why there is no plan.
+        It contains only text, numbers, booleans, lists and dicts in a fixed order. The same search gives
+        the same bytes, except for its times and rates. `nearest_infeasible` holds plans that break a limit
+        and would otherwise be better. If no plan is feasible, it holds the nearest plan or the rules that
+        this plan breaks. `preferences` holds the plans of the front that are best for a weight of the first
+        objective against another objective. `settings` holds every requested cluster, size and stack with
+        its `best` plan and the reason `why` it is the best; if `best` is null, `why` states why there is no
+        plan.
     """
     plans = result.plans[:top]
     return {
@@ -130,7 +133,9 @@ def _preferences(result: SearchResult) -> list[dict[str, object]]:
 
 
 def setting_as_json(setting: Setting, result: SearchResult) -> dict[str, object]:
-    """Return one cluster, size and stack: counts, its best plan, and why it has this one or none."""
+    """Return one cluster, size and stack with its counts, its best plan, and the reason for this plan or
+    for having no plan.
+    """
     best = setting.best
     why = reason_no_plan(setting, result) if best is None else sentence_of(best, result)
     return {

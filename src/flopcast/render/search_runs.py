@@ -20,7 +20,7 @@ TIME, COST = (OBJECTIVES[name].label for name in ("time_to_train", "run_cost")) 
 
 
 def limits_lines(result: SearchResult) -> list[str]:
-    """Return a line with the deadline and the budget that were set; none if there are none.
+    """Return a line with the deadline and the budget, or no line if neither is set.
 
     The lines state whether every plan of the table keeps the limits with its whole interval, and which
     limits the first plan may exceed.
@@ -40,9 +40,9 @@ def limits_lines(result: SearchResult) -> list[str]:
 
 
 def risk_text(played: Exact, question: Question) -> str:
-    """Return the limits that the 90 % interval of a plan crosses, with the probability to miss each.
+    """Return the limits inside the 90 % interval of a plan, with the probability to exceed each limit.
 
-    "" if the plan keeps every limit with its whole interval.
+    The text is "" if the whole interval of the plan is within every limit.
     """
     risks = ((limit, chance_to_miss(limit, played, question.total_tokens)) for limit in question.limits)
     texts = [f"the {one.name} with a probability of {chance:.0%}" for one, chance in risks if chance > TAIL]

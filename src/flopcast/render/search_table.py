@@ -1,4 +1,4 @@
-"""The table of the plans that a search found: the content of each cell, and how plans are written.
+"""The table of the plans that a search found: the content of its cells, and the text of each plan.
 
 Answers: which columns does a table of plans have, what is a plan called, and how do its variants differ?
 Elsewhere: the text around the tables (search_text.py), the page (ui/responses.py), the whole run of a plan
@@ -54,12 +54,12 @@ def _varied(job: Job, question: Question) -> str:
 
 
 def rows_of(result: SearchResult, plans: Sequence[Ranked], *, front: bool = False) -> list[list[str]]:
-    """Return the names of columns, then one row per plan.
+    """Return the names of the columns, followed by one row per plan.
 
-    A plan has the objectives that are named, all of them on a `front`, the first with its interval, the
-    ratio to the best with its, and memory if it is no objective: the expected need as `predict` has it or,
-    under a headroom, what is in use on the device. If the tokens of the run are known, a plan has the time
-    of the run and, if a device has a price, its cost.
+    The row of a plan has the named objectives, or all objectives on a `front`. The first objective and the
+    ratio to the best plan have intervals. If memory is not an objective, the row has the expected memory,
+    as in `predict`, or with a headroom the memory in use. If the tokens of the run are known, the row has
+    the time of the run and, if a device has a price, its cost.
     """
     headroom = result.question.space.headroom_fraction
     objectives = result.question.asked if front else result.question.named
@@ -88,10 +88,11 @@ def rows_of(result: SearchResult, plans: Sequence[Ranked], *, front: bool = Fals
 def settings_rows(result: SearchResult) -> list[list[str]]:
     """Return the names of columns, then a row for each setting that has a plan, the best setting first.
 
-    A setting is a cluster, a size and a stack; its plan is `plans_of_settings` at the same place. A row has
-    the named objectives, rate, MFU, the run if its tokens are known, memory, and the ratio to the best plan
-    of all settings with its interval; if any interval contains 1, the last column marks the rows whose
-    order is uncertain. The list is empty if the question has one setting or no plan.
+    A setting is a cluster, a size and a stack. The plan of a row has the same position in
+    `plans_of_settings`. A row has the named objectives, rate, MFU, the run if its tokens are known, memory,
+    and the ratio to the best plan of all settings with its interval. If an interval contains 1, the last
+    column marks the rows whose order is uncertain. The list is empty if the question has one setting or no
+    plan.
     """
     plans = plans_of_settings(result)
     if len(result.settings) < 2 or not plans:
@@ -119,7 +120,7 @@ def settings_rows(result: SearchResult) -> list[list[str]]:
 def preference_rows(result: SearchResult, place: int) -> tuple[str, list[list[str]]]:
     """Return the heading and the rows of the plans that are best for weights of the first objective.
 
-    The weights are those against the objective at this place after the first.
+    The weights balance the first objective against the other objective with this number.
     """
     first, other = result.question.asked[0], result.question.asked[place + 1]
     names = objective_name(first), objective_name(other)
@@ -210,6 +211,6 @@ def values_of(result: SearchResult, one: Ranked) -> list[str]:
 
 
 def objective_name(objective: Objective) -> str:
-    """Return the name of a column; the unit is in its cells."""
+    """Return the name of a column. The unit is in the cells."""
     name = next(name for name, one in OBJECTIVES.items() if one is objective)
     return objective.label or name.replace("_", " ")

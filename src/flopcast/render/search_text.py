@@ -85,7 +85,7 @@ def question_lines(result: SearchResult) -> list[str]:
 
 
 def warnings_of(result: SearchResult) -> list[str]:
-    """Return which kernels of the plans were not measured: for each device, those of its first plan."""
+    """Return the kernels of the first plan of each device that were not measured."""
     of_device: dict[str, tuple[str, ...]] = {}
     for one in result.plans:
         of_device.setdefault(one.played.job.cluster.node.device.name, one.played.warnings)
@@ -95,9 +95,9 @@ def warnings_of(result: SearchResult) -> list[str]:
 def answer_lines(result: SearchResult) -> list[str]:
     """Return the recommended plan with its results, why it is not the best, and the next cluster.
 
-    A plan that is not the best in the first objective is recommended if it is simpler or keeps its limits
-    more surely, and the difference is within the intervals. With several settings a second line has the
-    best plan of the next setting.
+    A plan that is not the best in the first objective is recommended if it is simpler or more certain to
+    keep its limits, and the difference is within the intervals. With several settings, a second line has
+    the best plan of the next setting.
     """
     first, objective = result.plans[0], result.question.first
     where = search_table.place_of(first.played.job, result.question)
@@ -265,7 +265,7 @@ def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
 
 
 def nearest(result: SearchResult) -> list[str]:
-    """Return better plans that break a limit; if no plan is feasible, the nearest ones.
+    """Return better plans that break a limit or, if no plan is feasible, the nearest plans.
 
     If no plan keeps every rule, the line names the rules that the nearest plan breaks. After an interrupt,
     the line states the finished part of the search instead.

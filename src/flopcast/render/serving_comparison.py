@@ -85,7 +85,7 @@ def _column(report: ServingReport) -> list[tuple[str, str]]:
 
 
 def verdicts(compared: ServingComparison) -> list[str]:
-    """Return a sentence for each number: how B differs from A, and whether this is certain."""
+    """Return a sentence for each number, which states how B differs from A, and whether this is certain."""
     return [
         _verdict(SUBJECTS[name], ratio, compared.settled(name))
         for name, ratio in compared.ratios.items()

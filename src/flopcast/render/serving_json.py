@@ -13,7 +13,7 @@ RATES = ("output_tokens_per_s", "requests_per_s", "goodput_per_s")
 
 
 def as_json(report: ServingReport) -> dict[str, object]:
-    """Return plain data; an estimate is its value with the ends of its 90 % interval."""
+    """Return plain data. Estimates have a value and the ends of the 90 % interval."""
     memory = report.memory
     return {
         "format_version": FORMAT_VERSION,
@@ -62,7 +62,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
 
 
 def limits_as_json(report: ServingReport) -> dict[str, object]:
-    """Return whether the limits of latency are met as predicted, and with which probabilities."""
+    """Return whether the predicted latencies meet their limits, and with which probabilities."""
     return {
         "meets_slo": report.meets_slo,
         "slo_probability": report.slo_chance,

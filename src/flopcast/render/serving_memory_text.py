@@ -1,4 +1,4 @@
-"""The memory of a serving job as text and JSON: what fills a device, and how many tokens fit.
+"""The memory of a serving job as text and JSON: the contents of a device, and how many tokens fit.
 
 Elsewhere: the bytes (serving/memory.py), memory in a whole report (serving_text.py).
 """
@@ -18,7 +18,7 @@ POOLS = ("pool for prompts", "pool for decoding")
 
 
 def marked_text(job: ServingJob) -> str:
-    """Return what fills a device of each kind of instance, with marks for a terminal (terminal.py)."""
+    """Return the contents of a device of each kind of instance, with marks for a terminal (terminal.py)."""
     device, held = job.cluster.node.device, _held(job)
     parts = [
         [
@@ -54,7 +54,7 @@ def _verdict(job: ServingJob, memory: ServingMemory) -> list[str]:
 
 
 def mean_request(job: ServingJob) -> int:
-    """Return the mean tokens of a request, prompt and output; 0 where a trace has them."""
+    """Return the mean number of tokens of prompts and outputs, or 0 if they come from a trace."""
     lengths = [each for each in (job.traffic.prompt_tokens, job.traffic.output_tokens) if each]
     return round(sum(each.mean for each in lengths))
 

@@ -1,4 +1,4 @@
-"""A report of serving as one HTML file: no network, readable without a script.
+"""A report of serving as one HTML file that needs no network and no script.
 
 Answers: which sections does the page of a serving report have?
 Elsewhere: its drawings (page/serving_drawings.py), the same as text (serving_text.py) and as JSON
@@ -36,7 +36,7 @@ SURE = 0.9  # probability of meeting all limits from which a page shows it as go
 
 
 def as_html(report: ServingReport, loads: Sequence[ServingReport] = ()) -> str:
-    """Return the page; without `loads`, the deployment under other loads, no curve is drawn."""
+    """Return the page. `loads` are predictions for other loads, which the page shows as a curve."""
     job = report.job
     sections = [*([load_section(loads)] if len(loads) > 1 else []), *sections_of(report)]
     return document(

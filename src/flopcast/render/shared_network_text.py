@@ -1,4 +1,4 @@
-"""What jobs on one network cost each other, as text and as JSON.
+"""The slowdown of jobs that share a network, as text and as JSON.
 
 Elsewhere: the prediction itself (shared_network.py).
 """
@@ -13,12 +13,13 @@ from flopcast.units import Number, nine_digits, show_seconds
 
 
 def marked_text(shared: Sequence[SharedJob], names: Sequence[str], oversubscription_ratio: Number) -> str:
-    """Return a table of the jobs, and one of how much each job slows each other, with marks for a terminal.
+    """Return a table of the jobs, and a table of the slowdown of each job by each other job, with marks for
+    a terminal.
 
     Parameters
     ----------
     shared : one entry for each job
-    names : what the user calls the jobs, such as the paths of their files
+    names : the names of the jobs, such as the paths of their files
     oversubscription_ratio : bandwidth of all devices over that of the uplinks that they share
     """
     jobs = [
@@ -58,7 +59,9 @@ def _who_slows_whom(shared: Sequence[SharedJob]) -> list[str]:
 def as_json(
     shared: Sequence[SharedJob], names: Sequence[str], oversubscription_ratio: Number
 ) -> dict[str, object]:
-    """Return the times of the jobs, each alone and all together, as plain data in seconds."""
+    """Return the step times of each job, alone and together with the other jobs, as plain data in
+    seconds.
+    """
     return {
         "format_version": FORMAT_VERSION,
         "oversubscription_ratio": oversubscription_ratio,

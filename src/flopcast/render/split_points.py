@@ -12,7 +12,9 @@ from flopcast.units import nine_digits, show, show_seconds
 
 
 def split_points_text(found: SplitFront) -> str:
-    """Return the front as text, a division a line, with the change that applies the last one to the job."""
+    """Return the front as text, with one line per division, and the change that applies the last
+    division to the job.
+    """
     job, each = found.job, found.job.plan.micro_batch
     divided = [tuple(filter(None, point.blocks)) for point in found.on_front]
     best = next((blocks for blocks in reversed(divided) if len(blocks) > 1), ())

@@ -26,8 +26,8 @@ def as_json(comparisons: Sequence[ComparedSuite]) -> dict[str, object]:
 
     `rows` holds one entry per run and reference, `components` one per measured component, `sources` the
     statistics of `by_source`, `component_classes` those of `by_component`. Numbers have nine digits;
-    unknown values are null. `refused` is null too: a suite whose job breaks a rule is not loaded
-    (lab/published/suite_files.py); the reason would stand there if single rows were left out.
+    unknown values are null. `refused` is always null, because a suite with an invalid job is not loaded
+    (lab/published/suite_files.py).
     """
     return {
         "format_version": FORMAT_VERSION,
@@ -167,7 +167,9 @@ def _markdown_of(comparison: ComparedSuite) -> Iterable[str]:
 
 
 def compared_text(comparison: ComparedSuite, run: str) -> str:
-    """Return the step, memory and components of one run of a suite: measured, predicted, error."""
+    """Return the measured and predicted step, memory and components of one run of a suite, with their
+    errors.
+    """
     rows = [row for row in comparison.rows if row.id == run]
     parts = [entry for entry in comparison.components if entry.id == run]
     labels: Mapping[str, str] = TEXTS["component_labels"]
@@ -221,7 +223,9 @@ def _summary_text(rows: Sequence[ComparedMemory]) -> str:
 
 
 def memory_as_json(tables: Tables) -> object:
-    """Return, by name of a suite or file, all rows, their summary, and the rows left out with reasons."""
+    """Return all rows by name of the suite or file, their summary, and the rows that were left out with
+    reasons.
+    """
     return {
         name: {
             "summary": plain(summary(rows)),

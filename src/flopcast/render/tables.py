@@ -19,9 +19,9 @@ SHORT_HEADING = 5  # characters of a heading that is never split
 
 
 class PrintedTable(Record):
-    """One table; `title` and `caption` are printed above it if they are not empty.
+    """One table. `title` and `caption` are printed above the table if they are not empty.
 
-    `lines` are the name of a line, under the heading `first`, and its cells under `headings`.
+    Each of `lines` has a name, under the heading `first`, and cells under `headings`.
     """
 
     first: str
@@ -58,7 +58,7 @@ def in_paragraphs(*parts: Sequence[str]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], signs: str = "") -> list[str]:
-    """Return rows as lines; `signs` has "<" for each column that is aligned left, and ">" for right."""
+    """Return rows as lines. `signs` has "<" for each column that is aligned left, and ">" for right."""
     widths = [max(map(shown_length, column)) for column in zip(*rows, strict=True)]
     signs = signs or "<" * len(widths)
     return ["  ".join(map(padded, row, signs, widths)).rstrip() for row in rows]

@@ -58,7 +58,7 @@ OF_VERDICT: "dict[Verdict, Mark]" = {"fits": good, "tight": caution, "does not f
 
 
 def capital(text: str) -> str:
-    """Return a text with a capital as its first letter and everything else as it is.
+    """Return a text with a capital as its first letter.
 
     >>> capital("the mean of 4 GPUs"), capital("")
     ('The mean of 4 GPUs', '')
@@ -108,7 +108,7 @@ def padded(text: str, sign: str, width: int) -> str:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Return a text whose lines fit a terminal; only words that are longer than a line do not.
+    """Return a text whose lines fit a terminal, except for words that are longer than a line.
 
     Long lines break at spaces, and long lists of numbers after commas. The following lines begin below the
     broken cell if this column is wide enough. Otherwise, they are indented by a few spaces.

@@ -21,7 +21,7 @@ def subject_lines(job: Job) -> list[str]:
 
 
 def leading_assumptions(job: Job) -> list[tuple[str, str]]:
-    """Return the assumptions on which the result depends most, each as a word and a sentence.
+    """Return the assumptions with the largest effect on the result, each as a word and a sentence.
 
     These are the length of the samples of a fine-tune, and a faster plan that flopcast did not choose.
     """
@@ -36,7 +36,7 @@ def trained_lines(job: Job) -> list[str]:
     """Return lines that state how many parameters are trained, in which adapters, and which models are
     frozen.
 
-    Nothing if all parameters are trained, and no frozen model runs.
+    There are no lines if all parameters are trained, and no frozen model runs.
     """
     adapters, model = job.model.adapters, job.model
     frozen_models = _frozen_models(model)

@@ -75,8 +75,8 @@ def as_json(whole: Training) -> dict[str, object]:
     Returns
     -------
     dict
-        Totals, each with `_low` and `_high`, `factors` of the days with `d_log_days`, and `phases`. Money
-        is null without a price, energy without a board power.
+        Totals, each with `_low` and `_high`, `factors` of the days with `d_log_days`, and `phases`. Dollars
+        are null without a price, and energy is null without a board power.
     """
     run = whole.run
     days = run.wall_s * (1 / DAY_S)

@@ -85,8 +85,8 @@ class Pile(Record):
     They are `counts` of layers (embedding, runs of blocks, final norm, head) and, for rules that distribute
     modules, the uncounted modules before and after the blocks.
 
-    `at_start` of them (the embedding and a vision tower) are together before the blocks, and `at_end` of
-    them (multi-token prediction, final norm and head) are together after the blocks. `virtual` is the
+    The first `at_start` items (the embedding and a vision tower) come before the blocks, and the last
+    `at_end` items (multi-token prediction, final norm and head) come after the blocks. `virtual` is the
     number of chunks of one stage; `checkpoints` divides runs of blocks into kinds after the division. The
     object is hashable, because divisions are cached.
     """

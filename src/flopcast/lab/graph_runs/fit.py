@@ -112,7 +112,7 @@ class Prepared(Record, eq=False):
 
 
 def prepared(observed: Observed) -> Prepared:
-    """Return the data with which measured graphs are fitted."""
+    """Return the data for a fit to measured graphs."""
     return Prepared(
         observed=observed, compute=design(observed.rows, COMPUTE), memory=design(observed.rows, MEMORY)
     )
