@@ -98,7 +98,6 @@ def test_a_launch_script_sizes_its_cluster_whether_its_name_or_its_first_line_te
         (("cluster=selene:2",), {}),
         (("cluster=selene:4",), {"gpus": 16}),
         (("cluster=selene", "cluster.jitter.ratio=1.5"), {}),
-        (("cluster.nodes=4",), {"cluster": "selene", "gpus": 16}),
     ],
     ids=str,
 )

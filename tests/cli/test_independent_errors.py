@@ -569,6 +569,22 @@ CASES = [
     ("predict run.sh --cluster dgx-h100:4",
      MEGATRON.replace("paralel-size 2", "parallel-size 2 --recompute-granularity full").replace(
          "size 50", "size 64"), ["add --recompute-method uniform --recompute-num-layers 1"]),
+    ("predict serve.sh --cluster dgx-h100:1",
+     VLLM.replace("size 3", "size 2 --block-size 17 --enable-prefix-caching maybe").replace("fp9", "fp8"), [
+        "write --block-size 16",
+        "write --enable-prefix-caching without a value",
+    ]),
+    ("predict site.yaml --model llama-3-8b --cluster dgx-h100:1",
+     "site: {factors: {fabrik: 1.2}, host: 1.3}\n", [
+        'write factors: [{"name": "fabric", "ratio": 1.2}, {"name": "host", "ratio": 1.3}] in place of '
+        "factors and host",
+    ] * 2),
+    ("predict tiers.yaml --model llama-3-8b",
+     "cluster: {base: 'dgx-h100', tiers: {ib: {bytes_per_s: 50 GB}}}\n", [
+        "write bytes_per_s: 50 GB/s",
+        "write 1 in place of ib, the number of infiniband in dgx-h100",
+    ]),
+    ("import empty.json", "{}\n", ["give a script, a configuration or a job file that has content"]),
 ]  # fmt: skip
 
 

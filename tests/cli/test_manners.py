@@ -216,7 +216,7 @@ def test_a_text_without_keys_or_commands_is_no_job(tmp_path):
     ended = flopcast("import", str(file))
 
     assert ended.code == 1
-    assert "the file contains no keys and no command" in ended.err
+    assert "the file contains no model, no cluster, no plan and no command" in ended.err
 
 
 def test_a_range_of_devices_that_falls_or_begins_with_none_is_refused():

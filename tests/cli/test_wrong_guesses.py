@@ -348,6 +348,11 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
         "set --gpus to 32..64",
         "set tensor_parallel to 2",
     ],
+    f"{JOB} site.host=1.3": """write site.factors='[{"name": "host", "ratio": 1.3}]'""",
+    f"{JOB} site.factors.hots=1.3": 'write site.factors="[{name: host, ratio: 1.3}]"',
+    f"{JOB} --max-model-len 1Q": "write --seq 8192 in place of --max-model-len 1Q",
+    f"{JOB} cluster.nodes=3": "remove --gpus 16, or cluster.nodes=3",
+    "calibrate fit --output curves --data .": "did you mean --out?",
     f"{JOB} plan.peers=3 plan.inner_steps=0 plan.outer=bits:5,topk:4096/64": [
         "set inner_steps to 1, the default",
         "write 64/4096 in place of 4096/64",

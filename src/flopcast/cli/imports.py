@@ -145,12 +145,12 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
         _deliver_step(step, out)
         return
     document = made_from(request, of_training(lambda document, _: document), assume_cluster=False)
-    if not isinstance(document.data, dict):
+    if not document.mapping.keys() & {"model", "cluster", "plan", *OF_SERVING}:
         allowed = "a job file, or a file of a program that flopcast supports"
-        because = "the file contains no keys and no command"
+        because = "the file contains no model, no cluster, no plan and no command"
         fix = "give a script, a configuration or a job file that has content"
         raise spec_error("file", document.name, allowed, because, fix)
-    data = document.data
+    data = document.mapping
     assumptions = data.get("assumptions")
     print_notes(assumptions if isinstance(assumptions, list) else [])
     missing = [noun for noun in ("model", "cluster") if noun not in data]

@@ -122,6 +122,8 @@ def _with_value(edit: str, needed: str, option: str, value: str) -> str:
     numbered = re.fullmatch(rf'(write (?:{needed} )?(?:"?[\w.]+=)?"?)[0-9]+((?:/s| W)?"?)', edit)
     if numbered:
         number = value.removesuffix(numbered[2].strip(QUOTE_OR_BLANK)).rstrip()
+        if not re.match(r"\d[\d.,_]*[kKmM]?$", number):  # the example stays
+            return f"{edit} in place of {option} {value}"
         edit = f"{numbered[1]}{number}{numbered[2]}"
     return edit
 

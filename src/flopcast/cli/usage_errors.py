@@ -7,6 +7,7 @@ Elsewhere: all errors of a command line (every_error.py), errors as JSON (json_e
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -111,30 +112,35 @@ def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Proble
     """Return the fault of an option that the command does not have."""
     name = error.option_name
     because, elsewhere = f"{context.command_path} has no such option", commands_with(name, context)
-    near = "" if elsewhere else nearest_option(name, context)
+    own = options_of(context)
+    near = next((each for other in elsewhere.values() for each in other if each in own), "")
+    near = near or ("" if elsewhere else nearest_option(name, context))
     fix = f"did you mean {near}?" if near else f"remove {name}, with its value if it has one"
-    if elsewhere:
+    if elsewhere and not near:
         because = f"{name} is an option of {', '.join(elsewhere)}, not of {context.command_path}"
-        fix = f"remove {name}, or run {elsewhere[0]}"
+        fix = f"remove {name}, or run {next(iter(elsewhere))}"
     if isinstance(error, ForeignOptionError):
         fix = error.fix
     return Problem(name, None, ", ".join(sorted(options_of(context))), because, fix, fault="is not known")
 
 
-def commands_with(name: str, context: click.Context) -> list[str]:
-    """Return the other commands that have an option, beginning with commands of the same group."""
-    found = []
+def commands_with(name: str, context: click.Context) -> dict[str, list[str]]:
+    """Return the other commands that have an option, beginning with commands of the same group, and all
+    names that the option has there.
+    """
+    found: dict[str, list[str]] = {}
     for each in (context, context.find_root()):
         group = each.command
         if isinstance(group, click.Group):
             commands = ((word, group.get_command(each, word)) for word in group.list_commands(each))
-            found += [
-                f"{each.command_path} {word}"
+            found |= {
+                f"{each.command_path} {word}": parameter.opts
                 for word, command in commands
                 if command and not isinstance(command, click.Group)
-                if any(name in parameter.opts for parameter in command.params)
-            ]
-    return found[:3]
+                for parameter in command.params
+                if name in parameter.opts
+            }
+    return dict(islice(found.items(), 3))
 
 
 def _extra_arguments(error: click.ClickException, context: click.Context) -> Problem:

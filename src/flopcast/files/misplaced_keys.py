@@ -68,11 +68,11 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
     noun : type
         The kind of the job.
     """
-    problems = _of_model(problems, document)
+    problems = _of_model(list(map(_as_list_of_change, problems)), document)
     placed, solved = _with_blocks_once(problems)
     for number, problem in enumerate(problems):
         path = path_of(problem.field)
-        if problem.fault != UNKNOWN_KEY or not path or _states_blocks(problem):
+        if problem.fault != UNKNOWN_KEY or not path or _states_list(problem):
             continue  # a key of brackets alone, such as "[]", has no path
         path = path if path in document.lines else (*path[:-1], str(path[-1]))
         placed[number] = _as_change(problem, path, document, noun)
@@ -113,6 +113,20 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
                 fix += f", as in {home[-1]}: {changed}"
             placed[number] = replace(problem, fix=fix)
     return [each for each in placed if each.field not in solved or each.fault == UNKNOWN_KEY]
+
+
+def _as_list_of_change(problem: Problem) -> Problem:
+    """Return a problem; if its value is a change and its fix writes a list, the fix writes the change."""
+    path = path_of(problem.field)
+    written = f"write {path[-1]}: [" if path and problem.where.startswith(ARGUMENT) else "change "
+    if not problem.fix.startswith(written) or "[" not in written:
+        return problem
+    return replace(problem, fix=f'write {dotted(path)}="[{problem.fix.removeprefix(written)}"')
+
+
+def _states_list(problem: Problem) -> bool:
+    """Return whether the fix of an unknown key writes a list: the blocks of a model, factors of a site."""
+    return _states_blocks(problem) or bool(problem.edits and "factors" in problem.edits[0])
 
 
 def _states_blocks(problem: Problem) -> bool:

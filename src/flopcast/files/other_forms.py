@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from flopcast.files.field_examples import MEANT
 from flopcast.fixes import Fix, in_place, set_to
+from flopcast.strict_model import NotAllowedError
 
 OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is meant for their usual field
     "batch": MEANT["batch_size"],
@@ -68,6 +69,16 @@ def of_kind(detail: ErrorDetails) -> ErrorDetails:
     return {**detail, "type": "literal_error", "loc": (*detail["loc"], "kind"), "input": tag, "msg": kinds}
 
 
+def known_name(info: FieldInfo, name: str) -> str:
+    """Return the known name that a wrong name in a field misspells; any other name unchanged."""
+    for rule in info.metadata:
+        try:
+            getattr(rule, "func", str)(name)
+        except NotAllowedError as error:
+            return str(error.fix.edits[0]["name"]) if isinstance(error.fix, Fix) else name
+    return name
+
+
 def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) -> str:
     """Return the fix of a mapping in place of a list."""
     wrong = [key for key, value in mapping.items() if isinstance(value, dict) and not key.isdecimal()]
@@ -77,7 +88,8 @@ def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) ->
     needed = [key for key, field in fields.items() if field.is_required()]
     plain = not any(isinstance(value, dict) for value in mapping.values())
     if needed[:1] == ["name"] and len(needed) == 2 and plain:
-        entries = ", ".join(f"{{name: {key}, {needed[1]}: {value}}}" for key, value in mapping.items())
+        named = {known_name(fields["name"], key): value for key, value in mapping.items()}
+        entries = ", ".join(f"{{name: {key}, {needed[1]}: {value}}}" for key, value in named.items())
         fix = f"write {name}: [{entries}]"
     elif mapping and {*mapping} <= {*fields}:
         fix = f"write square brackets around the entry, as in {name}: [{{{next(iter(mapping))}: ...}}]"

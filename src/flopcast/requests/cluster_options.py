@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from math import prod
 
 from flopcast.errors import spec_error
+from flopcast.files.field_names import ARGUMENT
 from flopcast.files.nearest_names import letters
 from flopcast.files.yaml_text import Document
 from flopcast.fixes import Fix
@@ -130,7 +131,8 @@ def _meant(name: str) -> str | None:
 def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
-    `gpus` overrides the number of nodes. All other changes of the cluster stay.
+    `gpus` overrides the number of nodes, unless a change KEY=VALUE states another. All other changes of the
+    cluster stay.
     """
     if gpus is None or not isinstance(document.data, dict):
         return document
@@ -160,6 +162,11 @@ def with_gpus(document: Document, gpus: object) -> Document:
         sizes = _whole_nodes(gpus, per_node, stated, stated_plan(document))
         fix = Fix(f"set --gpus to {sizes}", [{"": int(size)} for size in sizes.split(" or ")])
         raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)
+    nodes, where = cluster.get("nodes"), document.where(("cluster", "nodes"))
+    if where.startswith(ARGUMENT) and isinstance(nodes, int) and 0 < nodes != max(gpus // per_node, 1):
+        because = f"--gpus {gpus} states another size of the cluster"
+        allowed, fix = str(max(gpus // per_node, 1)), f"remove --gpus {gpus}, or cluster.nodes={nodes}"
+        raise spec_error("cluster.nodes", nodes, allowed, because, fix, where)
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}
     changed = document.with_part("cluster", merged(cluster, {"base": name} | size))

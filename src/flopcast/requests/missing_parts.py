@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, problems_of, spec_error
+from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.field_paths import OF_FILES, path_of
 from flopcast.files.nearest_names import nearest
+from flopcast.files.other_forms import known_name
 from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import Fix, in_words, with_text
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.spec.factor_kinds import KINDS
 from flopcast.spec.job import Job
+from flopcast.spec.site import SiteFactor
 
 # values of missing parts: assumed where an option could state them, suggested where a file must
 OTHER_STACK = re.compile(r",? or choose another stack(?:, such as [\w-]+)?$")
@@ -102,8 +105,6 @@ def refuse_changes_alone(
     needed = {name for name, field in noun.model_fields.items() if field.is_required()}
     if not isinstance(data, dict) or not data or {"base", *needed} & {*data} or key not in USUAL:
         return
-    from flopcast.files.field_names import UNKNOWN_KEY, meant_name, unknown_field
-
     for name, value in data.items():
         if meant_name(str(name), ["base"]):
             known = (*noun.model_fields, *OF_FILES[(key,)])
@@ -156,6 +157,12 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
         is_entry = isinstance(value, list) and isinstance(part, int) and part < len(value)
         is_value = isinstance(value, dict) and part in value
         value = value[part] if is_entry or is_value else None  # type: ignore[index]
+    if problem.fix.startswith("begin each entry with a hyphen") and isinstance(value, list):
+        places = {str(each.get("name", place)): place for place, each in enumerate(value)}
+        wrong = next(key for key in dict(problem.value) if not str(key).isdecimal())  # type: ignore[call-overload]
+        near = nearest(str(wrong), places) or [*places][-1:]
+        fix = Fix(f"write {places[near[0]]} in place of {wrong}, the number of {near[0]} in {name}")
+        return replace(problem, fix=fix)
     if (
         not problem.fix.startswith(("set ", "change "))
         or not isinstance(value, (str, int, float))
@@ -176,14 +183,27 @@ def with_factors(problems: Sequence[Problem], part: object) -> list[Problem]:
     """
     keys = part if isinstance(part, dict) else {}
     removed = {f"site.{key}": key for key in map(str, keys) if key.partition("[")[0] in KINDS}
-    own = {each.field for each in problems if each.fix == f"remove {removed.get(each.field)}"}
+    own = {
+        each.field
+        for each in problems
+        if each.fix.startswith((f"remove {removed.get(each.field)}", f"remove {each.field}="))
+        if each.field in removed
+    }
     ratios = {key: keys[key] for field, key in removed.items() if field in own}
     if not ratios or not all(type(ratio) in (int, float) and ratio > 0 for ratio in ratios.values()):
         return list(problems)
-    stated = keys["factors"] if isinstance(keys.get("factors"), list) else []
+    stated = keys.get("factors", [])
+    if isinstance(stated, dict):
+        own |= {"site.factors"}
+        name = SiteFactor.model_fields["name"]
+        stated = [{"name": known_name(name, key), "ratio": ratio} for key, ratio in stated.items()]
+    stated = stated if isinstance(stated, list) else []
     listed = [*stated, *({"name": key, "ratio": ratio} for key, ratio in ratios.items())]
     replaced = " and ".join(each for each in keys if each in ratios or each == "factors")
-    fix = Fix(f"write factors: {json.dumps(listed)} in place of {replaced}", [{"factors": listed}])
+    text = f"write factors: {json.dumps(listed)} in place of {replaced}"
+    if all(each.where.startswith(ARGUMENT) for each in problems if each.field in own):
+        text = f"write site.factors='{json.dumps(listed)}'"
+    fix = Fix(text, [{"factors": listed}])
     return [replace(each, fix=fix) if each.field in own else each for each in problems]
 
 

@@ -31,6 +31,7 @@ server, issue 7960 of vLLM-Omni).
 """
 SUFFIXED = re.compile(r"(\d+(?:\.\d+)?(?=[km])|\d+)([kKmM])")
 POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
+BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 MAY_HAVE_SUFFIX = ("max-model-len", "max-num-batched-tokens")
 """Options whose numbers may have a suffix, as in 8k.
 
@@ -117,7 +118,8 @@ class LaunchReader(ConfigReader):
     def _as_written(self, problem: Problem) -> Problem:
         shown, fix = self.shown(problem.field), problem.fix
         is_switch = shown.startswith("-") and problem.field in self.launch_keys.switches.split()
-        if is_switch and fix == "write true":
+        turns_off = str(problem.value).lower().startswith(("f", "n"))
+        if is_switch and (fix == "write true" or (fix == "write false" and not turns_off)):
             return replace(problem, field=shown, allowed="no value", fix=f"write {shown} without a value")
         if fix.startswith("write ") and len(fix.split()) == 2:
             fix = f"write {shown}{':' * (not shown.startswith('-'))} {fix.split()[1]}"
@@ -208,6 +210,14 @@ class LaunchReader(ConfigReader):
         """Set a field of the engine if a key states it: a whole number unless `read` returns another."""
         if self.has(key):
             self.put(("engine", field), (read or self.count)(key), key)
+
+    def block_size(self, key: str) -> int:
+        """Return the tokens of a KV block, for which vLLM accepts these sizes (vllm/config/cache.py)."""
+        size = self.count(key)
+        if size not in BLOCK_SIZES:
+            allowed, fits = ", ".join(map(str, BLOCK_SIZES)), min(BLOCK_SIZES, key=lambda n: abs(n - size))
+            self.fault(key, allowed, "the engine has no cache with blocks of this size", f"write {fits}")
+        return size
 
     def put_eager(self, key: str) -> None:
         """Set the time of launches if a setting turns CUDA graphs off."""

@@ -141,7 +141,8 @@ def settings_of_words(
             continue
         values = [Word(text, flag.line, flag.unknown)] if equals else []
         if key in keys.switches.split():
-            stated = after[:1] if after and after[0].text.lower() in TRUTHS else []
+            is_value = bool(after) and (after[0].text.lower() in TRUTHS or bool(loose) or not positional)
+            stated = after[:1] if is_value and not equals else []
             values, loose = [*values, *stated], [*loose, *after[len(stated) :]]
         else:
             single = key not in keys.lists.split() and (keys.knows(key) or key in keys.json.split())

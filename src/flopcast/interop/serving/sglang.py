@@ -49,7 +49,7 @@ def read(reader: LaunchReader) -> None:
     _read_experts(reader, ranks, entry)
     reader.read_weights("quantization", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
-    _read_limits(reader, groups)
+    _read_limits(reader, groups, entry)
     _read_drafting(reader, entry)
     if reader.flag("enable-lora"):
         rank = reader.required("max-lora-rank")
@@ -78,11 +78,11 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
         reader.put_copies("ep-num-redundant-experts")
 
 
-def _read_limits(reader: LaunchReader, groups: int) -> None:
+def _read_limits(reader: LaunchReader, groups: int, entry: str | None) -> None:
     """Read the limits of a pass and of the cache; limits for all groups are divided among them."""
     reader.put_count("max_sequences", "max-running-requests", groups)
     reader.put_memory("mem-fraction-static")
-    reader.note_longest("context-length")
+    reader.note_longest("context-length", entry, "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN")
     size = "chunked-prefill-size"
     if reader.raw(size) == -1:
         reader.put_count("max_tokens", "max-prefill-tokens")

@@ -71,7 +71,7 @@ def _read_limits(reader: LaunchReader, entry: str | None) -> None:
             "start"
         )
         reader.contradiction("max-num-batched-tokens", "max-num-seqs", because, sequences)
-    reader.put_stated("block_tokens", "block-size")
+    reader.put_stated("block_tokens", "block-size", reader.block_size)
     reader.put_stated("stream_interval", "stream-interval")
     reader.put_stated("passes_ahead", "async-scheduling", lambda key: int(reader.flag(key)))
     reader.put_stated("prefix_cache", "enable-prefix-caching", reader.flag)
