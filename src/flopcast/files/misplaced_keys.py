@@ -118,10 +118,10 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
 def _as_list_of_change(problem: Problem) -> Problem:
     """Return a problem; if its value is a change and its fix writes a list, the fix writes the change."""
     path = path_of(problem.field)
-    written = f"write {path[-1]}: [" if path and problem.where.startswith(ARGUMENT) else "change "
-    if not problem.fix.startswith(written) or "[" not in written:
+    listed = f"write {path[-1]}: [" if path else ""
+    if not (listed and problem.where.startswith(ARGUMENT) and problem.fix.startswith(listed)):
         return problem
-    return replace(problem, fix=f'write {dotted(path)}="[{problem.fix.removeprefix(written)}"')
+    return replace(problem, fix=f'write {dotted(path)}="[{problem.fix.removeprefix(listed)}"')
 
 
 def _states_list(problem: Problem) -> bool:
