@@ -40,6 +40,10 @@ AMD_TFLOP_PER_S = {
     "mi355x-8": {4096: (1046.085, 941.16), 8192: (1300.105, 1064.56), 16384: (1392.485, 1162.805)},
 }
 
+# logbooks/splash-prefixlm-block-skipping.md of marin-community/marin: ms of the forward pass of causal
+# attention with 8 heads of 128 in blocks of 512, by tokens; each includes the same call from the host
+SPLASH_MS = {8192: 1.204, 16384: 3.297}
+
 
 def attention(is_gradient=False, tokens=4096, kv_heads=64, head_size=128, *, causal=True):
     """Attention with 64 heads."""
@@ -215,3 +219,15 @@ def test_beyond_the_measured_lengths_few_heads_of_long_sequences_fill_waves_as_m
     )
 
     assert few >= many - 0.05  # the wave terms of both differ by as much
+
+
+def test_splash_attention_on_tpu_v5p_takes_the_measured_time_whatever_the_size_of_a_head():
+    """The difference of two lengths has no call from the host; 64 heads take 8 times as long as 8."""
+    place = catalog.cluster("gcp-v5p")
+    (short, short_ms), (long, long_ms) = SPLASH_MS.items()
+
+    for size in (128, 256):
+        short_s, long_s = (seconds(place, "maxtext", tokens=n, head_size=size) for n in (short, long))
+        # blocks on the diagonal are computed whole, which is half a block more for each token
+        computed = 1 + 512 / (short + long)
+        assert (long_s - short_s) * computed == pytest.approx(8 * (long_ms - short_ms) / 1e3, rel=0.01)

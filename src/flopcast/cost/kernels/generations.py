@@ -59,11 +59,13 @@ GENERATIONS: dict[str, Generation] = {
 
 # Owner of curves of attention → the kernel that was measured: data/README.md (flash-attn 2.5 on Perlmutter
 # and Vista), column kernel_source of data/peers/aiconfigurator. What InferSim ran on H20 and H800
-# (FlashAttention 3) and AMD's assembly kernels (op_tests/cpp/mha in ROCm/aiter) count as the third.
+# (FlashAttention 3) and AMD's assembly kernels (op_tests/cpp/mha in ROCm/aiter) count as the third. Splash
+# attention on TPU counts as the second, and no stack of TPU runs another kernel.
 MEASURED: dict[str, str] = {
     **dict.fromkeys(
         ("a100-sxm4-80gb", "gh200-96gb", "l40s-48gb", "rtx-pro-6000-96gb", "arc-pro-b60-24gb"), "flash-2"
     ),
+    "tpu-v5p-95gb": "flash-2",
     **dict.fromkeys(("h100-sxm5-80gb", "h200-sxm-141gb", "h20-96gb", "h800-sxm-80gb"), "flash-3"),
     **dict.fromkeys(
         ("b200-sxm-180gb", "b200-simumax-180gb", "b300-sxm-288gb", "gb200-192gb", "gb300-288gb"),
