@@ -160,9 +160,10 @@ def test_every_kernel_class_is_priced_by_measurements_where_a_device_or_its_rela
 @all_cases("device", PARTLY)
 @all_cases("kernel", OPERATORS)
 def test_kernels_of_tpu_amd_and_gaudi_that_were_not_measured_are_priced_by_data_sheets(kernel, device):
-    """Products of all were measured, and fused attention of AMD."""
+    """Products of all were measured, and fused attention of AMD and TPU v5p."""
     facts = catalog.device(device)
-    measured = ("gemm.", "convolution", *(("flash_attention",) if device.startswith("mi3") else ()))
+    attends = device.startswith(("mi3", "tpu-v5p"))
+    measured = ("gemm.", "convolution", *(("flash_attention",) if attends else ()))
     book = load_book(catalog.cluster(DEVICES[device]))
 
     found = book.find(
