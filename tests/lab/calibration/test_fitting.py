@@ -26,7 +26,7 @@ def files_of(folder):
 
 SERVED = ("h100-sxm5-80gb",)  # has all classes; the others are fitted alike and take minutes
 DOCUMENTED = {  # owners whose curves come from a document, not from a table
-    *("tpu-v5e-16gb", "gaudi2-96gb", "gaudi3-128gb"),
+    *("tpu-v5e-16gb", "tpu-v5p-95gb", "gaudi2-96gb", "gaudi3-128gb"),
     *("mi300x-192gb", "mi325x-256gb", "mi355x-288gb"),
 }
 OWNERS = [
