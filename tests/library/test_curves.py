@@ -165,7 +165,8 @@ def test_a_committed_curve_is_a_table_over_rising_axes(owner, serving, name):
 def test_a_committed_curve_says_what_it_rests_on(owner, serving, name):
     evidence = load_owner(owner, serving)[owner, name].evidence
 
-    assert any(word in evidence.source for word in ("data/", "docs/", "logbooks/", "ROCm", "stas00/", "defect"))
+    places = ("data/", "docs/", "logbooks/", "ROCm", "stas00/", "defect")
+    assert any(word in evidence.source for word in places)
     assert evidence.rows >= 1
     assert evidence.rejected >= 0
     most = 0.25 if name in ("dispatch", "combine") else 0.2  # paced by tokens as well as by bytes
