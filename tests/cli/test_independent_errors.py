@@ -329,7 +329,8 @@ CASES = [
         "did you mean --no-constants?", "write 6.9 in place of 6,9"
     ]),
     ("predict config.json --gpus 8 --plan tp=3", '{"model_type": "llama", "intermediate_size": 0}', [
-        "copy intermediate_size from the original config.json of the model", "set tensor_parallel to 2"
+        "copy intermediate_size from the original config.json of the model, such as 14336",
+        "set tensor_parallel to 2"
     ]),
     ("predict ds.json --model llama-3.2-1b --cluster dgx-h100:1", DEEPSPEED, [
         "did you mean zero_optimization?"
@@ -583,6 +584,34 @@ CASES = [
      "cluster: {base: 'dgx-h100', tiers: {ib: {bytes_per_s: 50 GB}}}\n", [
         "write bytes_per_s: 50 GB/s",
         "write 1 in place of ib, the number of infiniband in dgx-h100",
+    ]),
+    ("predict kind.json --model llama-3-8b --cluster dgx-h100:1 --kind deepsped",
+     '{"train_batch_size": -64, "bf16": {"enabled": true}, "zero_optimization": {"stage": 4}}', [
+        "did you mean deepspeed?", "write 64 in place of -64", "write 3",
+    ]),
+    ("predict kind.yaml --kind jbo", "model: gpt2\ncluster: dgx-h100:2\nplan: dp=16 gbs=64 zerro=1\n", [
+        "leave out --kind, because the file is a job file", "did you mean zero?",
+    ]),
+    ("predict llama-3.2-1b --gpus 1 --engine vllm --traffic lines.csv",
+     "arrival_s,prompt_tokens,output_tokens\n0,100,10\n1,200,x\n", [
+        'write --traffic "trace=lines.csv"',
+        "write a whole number in this cell, or remove the line",
+    ]),
+    ("predict family.yaml --cluster dgx-h100:1",
+     "model: {hidden_size: 4096, num_hidden_layer: 32, num_attention_heads: 32, vocab_sizes: 32000}\n", [
+        'add "model_type": "llama", if the layers are those of Llama',
+        "did you mean num_hidden_layers?",
+        "did you mean vocab_size?",
+    ]),
+    ("predict vocabulary.json --gpus 8",
+     '{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, '
+     '"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": null}', [
+        "copy vocab_size from the original config.json of the model, such as 32000",
+    ]),
+    ("predict served.yaml",
+     "model: llama-3.2-1b\ncluster: dgx-h100:1\nengine: vllm\nplan: {tp: 1, gbs: 64}\n", ["remove gbs"]),
+    ("predict length.yaml", "model: gpt2\ncluster: dgx-h100:1\nplan: gbs=8\nbatch: {global_batch: 8}\n", [
+        "add sequence_length: 1024", "remove global_batch, because plan already has gbs=8",
     ]),
     ("import empty.json", "{}\n", ["give a script, a configuration or a job file that has content"]),
 ]  # fmt: skip

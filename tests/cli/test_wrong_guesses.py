@@ -348,6 +348,8 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
         "set --gpus to 32..64",
         "set tensor_parallel to 2",
     ],
+    f"{JOB} --tokens 1T --price 2 USD/h": 'write --price "2 USD/h"',
+    f"{JOB} --power-limit 500 W --batch 64x": ['write --power-limit "500 W"', "write 64 in place of 64x"],
     f"{JOB} site.host=1.3": """write site.factors='[{"name": "host", "ratio": 1.3}]'""",
     f"{JOB} site.factors.hots=1.3": 'write site.factors="[{name: host, ratio: 1.3}]"',
     f"{JOB} --max-model-len 1Q": "write --seq 8192 in place of --max-model-len 1Q",

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import click
 
+from flopcast.cli.file_types import RefusedValueError
 from flopcast.errors import Problem
 from flopcast.files.inputs import is_missing
 
@@ -90,6 +91,10 @@ def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageErr
         if takes_changes and before in flags and word.isalpha() and _is_unlike_jobs(word):
             error = click.BadOptionUsage(before, f"{before} does not take a value", context)
             return error, [*words[:at], *words[at + 1 :]]
+        if takes_changes and (problem := _with_unit_apart(*words[max(at - 2, 0) : at], word)):
+            param = next(each for each in parameters if problem.field in each.opts)
+            whole = [*words[: at - 1], f"{before} {word}", *words[at + 1 :]]
+            return RefusedValueError(problem, context, param), whole
         if not no_change:
             continue
         from flopcast.cli.options_of_other_tools import ForeignOptionError, elsewhere_without_hyphens
@@ -100,6 +105,25 @@ def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageErr
     for missing in without_value(words, context):
         return missing, [word for word in words if word != missing.option_name]
     return None
+
+
+def _with_unit_apart(*words: str) -> Problem | None:
+    """Return the error of an option whose value and unit are separate words; None for other words.
+
+    >>> print(_with_unit_apart("--price", "2", "USD/h").fix, _with_unit_apart("--batch", "2", "gpt"))
+    write --price "2 USD/h" None
+    """
+    name, number, unit = words if len(words) == 3 else ("", "", "")
+    if name[:2] != "--" or not re.fullmatch(r"[\d.,]*\d", number) or not re.fullmatch(r"[A-Za-z/]+", unit):
+        return None
+    from flopcast.meant_quantities import meant_quantity
+    from flopcast.units import SUFFIXES
+
+    text = f"{number} {unit}"
+    if not (is_missing(unit) and text in [meant_quantity(text, units) for units in SUFFIXES.values()]):
+        return None
+    because, fix = "quotes join a number and its unit", f'write {name} "{number} {unit}"'
+    return Problem(name, number, "a number and a unit in quotes", because, fix)
 
 
 def _is_unlike_jobs(word: str) -> bool:

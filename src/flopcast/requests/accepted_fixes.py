@@ -6,13 +6,13 @@ Elsewhere: the fixes themselves (files/field_faults.py, spec/), places of errors
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from flopcast.errors import InfeasibleError, Problem, SpecError, shown
+from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_faults import NO_OTHER
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.field_paths import dotted, path_of, value_at
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.yaml_text import Document, Path
-from flopcast.fixes import Fix, in_words, set_to
+from flopcast.fixes import Fix, in_words, set_to, with_text
 from flopcast.library.edits import long_names
 from flopcast.records import replace
 from flopcast.requests.applied_fixes import LONG_NAMES, after_fix, with_stated_homes
@@ -287,6 +287,11 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     if problem.edits and second.fix.startswith("add "):  # the right value needs a further field
         because = f"{problem.because}; {second.because}"
         return replace(problem, because=because, fix=f"{problem.fix}, and {second.fix}")
+    most = re.search(r"^at most \w+ \((\d+)\)", second.allowed)
+    if problem.fault == MISSING and most and right.isdecimal():  # another example fits the rest of the job
+        return replace(
+            problem, allowed=second.allowed, fix=with_text(problem.fix, problem.fix.replace(right, most[1]))
+        )
     if getattr(problem.fix, "is_example", False):
         return replace(problem, fix=second.fix) if second.edits else problem
     part = getattr(problem.fix, "part", "")  # the word that the user wrote

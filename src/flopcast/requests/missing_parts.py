@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
-from flopcast.errors import Problem, SpecError, problems_of, spec_error
+from flopcast.errors import Problem, SpecError, problems_of
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.field_paths import OF_FILES, path_of
 from flopcast.files.nearest_names import nearest
@@ -130,7 +130,12 @@ def refuse_changes_alone(
         allowed = "model_type, as in a config.json of Hugging Face, or base, for a model of the catalogue"
         because = "the other keys do not state the family of the model"
         fix = 'add "model_type": "llama", if the layers are those of Llama'
-        raise spec_error("model.model_type", None, allowed, because, fix, where, "is missing")
+        from flopcast.interop.hugging_face.config import model_from_config
+
+        missing = Problem("model.model_type", None, allowed, because, fix, where, "is missing")
+        lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("model",)}
+        config = Document(document.name, {"model_type": "llama", **data}, lines)
+        raise SpecError([missing, *problems_of(lambda: model_from_config(config))])
     missing = Problem(field, value, allowed, because, fix, where, fault)
     raise SpecError([missing, *(problems_of(lambda: make({**rest, "base": own})) if own else ())])
 

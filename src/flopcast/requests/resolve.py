@@ -273,7 +273,11 @@ def _source_of(request: JobRequest, check: Make[object]) -> tuple[JobSource, tup
         filled = [with_examples(request, error.problems, times) for times in (1, 4)]
         if all(each.field in ("--arg", "--env") for each in error.problems):  # values that no script takes
             filled = [replace(request, arg=(), env=())]
-        is_filled = any((each.env, each.arg) != (request.env, request.arg) for each in filled)
+        if [each.where for each in error.problems] == ["argument --kind"]:
+            meant = re.fullmatch(rf"{re.escape(MEANT)}(\S+)\?", error.problems[0].fix)
+            filled = [replace(request, kind=meant[1] if meant else None)]
+        names = ("env", "arg", "kind")
+        is_filled = any(getattr(each, name) != getattr(request, name) for each in filled for name in names)
         found = [problems_of(partial(made_from, each, check)) for each in filled if is_filled]
         further = tuple(common_problems(found))
         raise SpecError((*error.problems, *further, *_faults_of_options(request))) from None

@@ -16,7 +16,7 @@ from flopcast.library import catalog
 from flopcast.library.curves import load_serving_book
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.engine_releases import engine_of_release, release_in_name
-from flopcast.library.traffic_text import slo_of, traffic_words
+from flopcast.library.traffic_text import slo_of
 from flopcast.requests.cluster_options import with_usual_size
 from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built, read_file
@@ -24,7 +24,14 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from
 from flopcast.requests.served_formats import as_stored, with_formats
-from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving, refuse_other_words
+from flopcast.requests.serving_words import (
+    OF_SERVING,
+    as_written,
+    nested_pools,
+    refuse_options_of_serving,
+    refuse_other_words,
+    traffic_of_text,
+)
 from flopcast.search.deployments.choose import chosen_deployment
 from flopcast.serving.checks import broken_rules, serving_problems
 from flopcast.serving.memory import serving_memory
@@ -236,33 +243,21 @@ def _engine(data: object, document: Document) -> Engine:
 
 def _deployment(data: object, document: Document) -> Deployment:
     document, words = in_long_names(document, "plan", data)
-    nested = _nested(words)
+    nested = nested_pools(words)
     if isinstance(nested, dict):
         refuse_other_words(nested, document)
         nested = with_drafting(nested, document)
-    return build(Deployment, document, nested, ("plan",))
-
-
-def _nested(words: object) -> object:
-    """Return words with those of a pool, "decode.tp", in a mapping of their own."""
-    if not isinstance(words, dict):
-        return words
-    found: dict[str, object] = {}
-    for name, value in words.items():
-        pool, dot, word = str(name).partition(".")
-        inner = found.setdefault(pool, {}) if dot else None
-        if isinstance(inner, dict):
-            inner[word] = value
-        else:
-            found[str(name)] = value
-    return found
+    try:
+        return build(Deployment, document, nested, ("plan",))
+    except SpecError as error:
+        raise SpecError(as_written(each, str(data)) for each in error.problems) from None
 
 
 def _traffic(data: object, document: Document, assumed: dict[str, int], read: ReadFile) -> Traffic:
     """Return the traffic; a load and lengths that are not stated are the usual ones, added to `assumed`."""
     if isinstance(data, str):
         where = document.where(("traffic",))
-        words: object = traffic_words(data, where)
+        words: object = traffic_of_text(data, where, opens_files=read is read_file)
         document = Document(where, words, {})
     else:
         document, words = in_long_names(document, "traffic", data)

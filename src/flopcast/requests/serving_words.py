@@ -4,17 +4,23 @@ Answers: does a request have parts that only serving has, and does a plan have w
 Elsewhere: the serving job that the request describes (serving_request.py).
 """
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, problems_of, spec_error
+from flopcast.files.inputs import exists
 from flopcast.files.yaml_text import Document
+from flopcast.library.edits import long_names
+from flopcast.library.traffic_text import traffic_words
+from flopcast.records import replace
 from flopcast.requests.corrected_source import source_and_faults
 from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import COMMAND, reader_in
 from flopcast.requests.words import SCRIPTS, is_command, with_named_model
+from flopcast.spec.plan import Plan
 
 OF_SERVING = ("engine", "traffic", "slo")
 OF_TRAINING_JOBS = ("stack", "batch", "run", "checkpoint", "loader")  # keys of files
@@ -135,3 +141,51 @@ def refuse_other_words(words: dict[str, object], document: Document) -> None:
         problems.append(Problem(f"plan.{name}", value, allowed, because, fix, where))
     if problems:
         raise SpecError(problems)
+
+
+def nested_pools(words: object) -> object:
+    """Return words with those of a pool, "decode.tp", in a mapping of their own."""
+    if not isinstance(words, dict):
+        return words
+    found: dict[str, object] = {}
+    for name, value in words.items():
+        pool, dot, word = str(name).partition(".")
+        inner = found.setdefault(pool, {}) if dot else None
+        if isinstance(inner, dict):
+            inner[word] = value
+        else:
+            found[str(name)] = value
+    return found
+
+
+def as_written(problem: Problem, plan: str) -> Problem:
+    """Return the error of a word that only plans of training have, under the name that the plan states.
+
+    >>> unknown = Problem("plan.global_batch", 64, "", "", "remove global_batch")
+    >>> print(as_written(unknown, "tp=2 gbs=64").fix, as_written(unknown, "global_batch=64").fix, sep="; ")
+    remove gbs; remove global_batch
+    """
+    name = problem.field.removeprefix("plan.")
+    short = next((key for key, long in long_names(Plan).items() if long == name), "")
+    if not short or problem.fix != f"remove {name}" or not re.search(rf"\b{short}\b", plan) or name in plan:
+        return problem
+    return replace(problem, field=f"plan.{short}", fix=f"remove {short}")
+
+
+def traffic_of_text(text: str, where: str, *, opens_files: bool) -> dict[str, object]:
+    """Return the fields of a traffic in one line.
+
+    Raises
+    ------
+    SpecError
+        As for `traffic_words`. If the text is only the name of a trace, the error lists its errors, too.
+    """
+    try:
+        return traffic_words(text, where)
+    except SpecError as error:
+        if not (opens_files and f"trace={text}" in error.problems[0].fix and exists(text)):
+            raise
+        from flopcast.interop.request_traces.reader import read_request_trace  # only this error needs it
+
+        of_trace = problems_of(lambda: read_request_trace(Path(text)))
+        raise SpecError((*error.problems, *of_trace)) from None

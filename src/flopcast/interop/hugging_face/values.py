@@ -246,7 +246,8 @@ def original_value(key: str, usual: int | None = None) -> Fix:
     """
     example = EXAMPLES.get(key, "") if usual is None else str(usual)
     edits = ({key: int(example)},) if example.isdecimal() else ()
-    return Fix(RIGHT_VALUE.format(key), edits, is_example=True)
+    such = f", such as {example}" if example else ""
+    return Fix(RIGHT_VALUE.format(key) + such, edits, is_example=True)
 
 
 def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:
