@@ -384,7 +384,7 @@ def test_without_a_step_every_known_format_is_listed_and_the_nearest_line_shown(
     problem = told("hello 1\nepoch 3 step 17 loss 2.1 took 3.4 s\nbye 2\n")
 
     assert "the most similar line is: epoch 3 step 17 loss 2.1 took 3.4 s" in problem.because
-    assert "no line of the file is a training step" in problem.because
+    assert "no line of the file describes a training step" in problem.because
     assert all(name in problem.allowed for name in FORMATS)
 
 
@@ -430,7 +430,7 @@ def test_timers_that_are_not_forward_backward_and_update_are_no_steps():
         "time (ms) | fwd: 259.10 (fwd_moe: 8.19, 1st_a2a: 1.00)\n"
     )
 
-    assert "no line of the file is a training step" in told(text).because
+    assert "no line of the file describes a training step" in told(text).because
 
 
 def test_nemo_may_print_rates_beside_the_time():
@@ -478,7 +478,7 @@ def test_a_skipped_row_is_named_with_its_line_and_reason():
     assert [(row.line, row.text) for row in log.skipped] == [(3, "2,-2"), (5, "4,2,1")]
     assert log.skipped_text() == (
         "flopcast skipped 2 of the 5 printed steps of the log: line 3 (2,-2): step time is impossible; "
-        "line 5 (4,2,1): the row has no number in each of the 2 columns"
+        "line 5 (4,2,1): one of the 2 columns of the row has no number"
     )
 
 

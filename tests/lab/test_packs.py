@@ -367,7 +367,7 @@ def test_sizes_that_are_not_those_of_a_class_leave_a_row_out(pack, sizes):
     found = packs.read_pack(with_row(pack, sizes=sizes))
 
     assert len(found.samples) == 1
-    assert "the sizes tokens, width of gelu" in found.problems[0].allowed
+    assert "the sizes of gelu in the column sizes: each of tokens, width once" in found.problems[0].allowed
 
 
 def test_a_mark_before_the_header_changes_nothing(pack):

@@ -242,7 +242,7 @@ def test_a_cell_that_nothing_uses_is_an_assumption_of_the_job(tmp_path):
 
     job = reproduce(read_table(written(tmp_path, [row])).runs[0])
 
-    assert "column weather = rain: flopcast does not use it" in job.assumptions
+    assert "flopcast does not use the column weather = rain" in job.assumptions
 
 
 def test_the_printed_flop_of_a_token_tell_whether_a_second_token_is_predicted(run_of):

@@ -67,8 +67,8 @@ def test_a_table_of_other_numbers_is_no_order_of_a_plan():
     [
         ("F0 B0 F1 | F0 B0 F1 B1", ["0/2"], "runs each task of a step once"),  # B1 is missing
         ("F0 B0 B0 | F0 B0", ["0/2"], "runs each task of a step once"),
-        ("B0 F0 | F0 B0", ["0/0"], "B reads what F saves"),
-        ("F0 W0 B0 | F0 B0 W0", ["0/1"], "W reads what B writes"),
+        ("B0 F0 | F0 B0", ["0/0"], "a B task reads what its F task saves"),
+        ("F0 W0 B0 | F0 B0 W0", ["0/1"], "a W task reads what its B task writes"),
         ("F0 B0 F1 B1 | F1 F0 B0 B1", ["0/1", "1/0"], "wait for each other forever"),
         ("F0 B0 | F0 B0 W0", ["0/1"], "runs each task of a step once"),  # W on one stage only
         ("", [""], "no line below the names of its columns"),

@@ -25,7 +25,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
 
 MEAN_OF_SIGMA = math.sqrt(2.0 / math.pi)  # the mean absolute value of a normal distribution, in sigmas
-PRIORS = "prior efficiencies of the kernels of exported graphs: no step was measured"
+PRIORS = "no step was measured, so the efficiencies of kernels of exported graphs are priors"
 
 
 def software_of(

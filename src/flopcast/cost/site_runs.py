@@ -57,7 +57,7 @@ class Uncertain(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name in the form of a site file."""
+        """Return the name of the factor, as site files write it."""
 
     @property
     def log_sigma_factor(self) -> float:

@@ -8,8 +8,8 @@ Source: data/overlap/flux_gemm_comm.yaml (bytedance/flux on GitHub, docs/perform
 on eight L20, and a layer of experts on eight L20 and on eight H800. The PyTorch columns are the times of
 a product followed by its message, which the source calls not well optimised; they are not scored.
 
-An L20 is described as an L40 with the peaks and the multiprocessors of its own data sheet. One value was
-chosen by hand: copies between devices on PCIe reach 0.8 of the link.
+An L20 is described as an L40, but with the peaks and the multiprocessors of the L20's data sheet. One value
+was chosen by hand: copies between devices on PCIe reach 0.8 of the link.
 """
 
 import math

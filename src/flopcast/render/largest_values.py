@@ -29,7 +29,7 @@ def largest_values_text(job: Job, name: str, found: Sequence[LargestValue]) -> s
             f"largest {NAMES[name]}{unit}, if everything else stays the same ({OPTIONS[name]})",
             *(f"  {line}" for line in aligned(rows, "<>>")),
             f"  fits: the whole 90 % interval of memory is within the {there} of a device",
-            "  may fit: only the expected memory is within it; check with a short test run",
+            "  may fit: only the expected memory is within this limit; check with a short test run",
         ],
     )
 

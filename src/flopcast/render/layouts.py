@@ -87,7 +87,7 @@ def per_layer_text(job: Job, found: PerLayer) -> str:
 
     The last line is the plan to copy.
     """
-    uniform = "none fits on these stages with these micro-batches"
+    uniform = "no plan fits on these stages with these micro-batches"
     faster = ""
     if found.uniform.step_time_s < float("inf"):
         uniform = f"{show_seconds(found.uniform.step_time_s)} per step, without variation between steps"

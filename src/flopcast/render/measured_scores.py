@@ -22,7 +22,7 @@ def scores_as_text(scores: AnyScores, beside: AnyScores | None = None) -> str:
     both = [scores] if beside is None else [scores, beside]
     lines = [each.constants for each in both]
     if beside is not None:
-        lines.append("Each pair of numbers is: fitted / left out.")
+        lines.append("The first number of each pair is a fitted score, and the second is a left-out score.")
     for quantity in dict.fromkeys(row.measured.quantity for row in scores.rows):
         lines += ["", quantity]
         table = [["", "rows", *HEADINGS]]

@@ -84,7 +84,11 @@ def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
     start = f"{'perhaps ' if one.equal else ''}{_behind(one, question.first)}"
     if one.ratio == 1.0:
         less = simplicity(first.played, question.space) < simplicity(one.played, question.space)
-        start = "the best, but not as simple as the first" if less else "the best, tied with the first"
+        start = (
+            "the best plan, but less simple than the first"
+            if less
+            else "the best plan, tied with the first"
+        )
     return "; ".join(part for part in (start, reason_lost(one, first)) if part)
 
 
@@ -140,7 +144,7 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
         more = show_memory(played.device_used_bytes - headroom_fraction * played.capacity_bytes)
         used = show_memory(played.device_used_bytes)
         part = f"{headroom_fraction:.0%} of {there} may be used"
-        return f"{more} more: {used} in use on its fullest stage, where {part}"
+        return f"{more} more memory: its fullest stage uses {used}, but only {part}"
     expected, high = show_memory(played.expected_bytes), show_memory(played.high_bytes)
     tight = played.device_verdict == "tight"
     lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes

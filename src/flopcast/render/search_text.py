@@ -80,7 +80,7 @@ def question_lines(result: SearchResult) -> list[str]:
     if result.partial:
         lines.append("warning   interrupted: only a part of the space was searched")
     if result.thinned:
-        lines.append("warning   the front has more plans than were simulated: only some of them are shown")
+        lines.append("warning   only a part of the Pareto front was simulated and is shown")
     return lines + [f"warning   {text}" for text in warnings_of(result)]
 
 

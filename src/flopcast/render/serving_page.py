@@ -85,7 +85,7 @@ def _warnings(report: ServingReport) -> list[str]:
             f"Requests arrive faster than the engine can serve them. The largest stable rate is {most}."
         ]
     if not report.stable_if_slower:
-        slow = "If passes are as slow as the upper end of their 90 % interval, it does not keep up."
+        slow = "If passes are as slow as the upper end of their 90 % interval, the engine does not keep up."
         return [f"The engine is nearly saturated. {slow}"]
     return []
 

@@ -72,7 +72,7 @@ def _answer(report: ServingReport) -> list[str]:
         lines.append(f"warning   requests arrive faster than the engine can serve them: {above}")
     elif not report.stable_if_slower:
         slow = "if passes are as slow as the upper end of their 90 % interval"
-        grows = "it cannot keep up, and the queue keeps growing"
+        grows = "the engine cannot keep up, and the queue keeps growing"
         lines.append(f"warning   the engine is nearly saturated: {slow}, {grows}")
     return lines
 

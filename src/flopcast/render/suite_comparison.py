@@ -69,11 +69,16 @@ def marked_text(comparison: ComparedSuite) -> str:
     lines = [f"suite {suite.name}: {suite.source}", f"  fitted on these rows: {suite.fitted}"]
     lines += [f"  other models: {suite.peers}"] if suite.peers else []
     for system, ratio in comparison.host_ratio.items():
-        lines.append(f"  host cost on {system}: × {ratio:.2f}, fitted on the other systems")
+        lines.append(
+            f"  host time on {system}: multiplied by {ratio:.2f}, a factor that was fitted on the other"
+            " systems"
+        )
     for system in dict.fromkeys(row.system for row in suite.rows):
         if jitters := comparison.jitters(system):
             low, *_, high = jitters
-            lines.append(f"  jitter on {system}: × {low:.3f} to {high:.3f}, of its other runs")
+            lines.append(
+                f"  steps on {system}: multiplied by {low:.3f} to {high:.3f}, the jitter of its other runs"
+            )
     lines.append(f"  {'run':22} {'reference':9} {'measured':>10} {'predicted':>10} {'error':>7}   90 %")
     for row in comparison.rows:
         lines.append(
@@ -175,7 +180,7 @@ def compared_text(comparison: ComparedSuite, run: str) -> str:
     labels: Mapping[str, str] = TEXTS["component_labels"]
     lines = [
         f"comparison with the measurements of run {run} of {comparison.suite.source.partition(';')[0]}",
-        "(launch cost fitted on another cluster, jitter on other runs of this cluster)",
+        "(the launch time was fitted on another cluster, and the jitter on other runs of this cluster)",
         f"  {'':50} {'measured':>10} {'predicted':>10} {'error':>7}",
     ]
     for row in rows:

@@ -47,7 +47,7 @@ class Metrics(Record):
     def warnings(self) -> tuple[str, ...]:
         """Return a warning if MFU is above 1 because of the convention that counts FLOP."""
         masked = (
-            "MFU is above 1, because it counts masked attention in full, and the kernel skips half of it"
+            "MFU is above 1, because MFU counts masked attention in full, but the kernel skips half of it"
         )
         return (masked,) if self.mfu_ratio > 1 else ()
 

@@ -343,7 +343,7 @@ def _unused(report: Report) -> list[str]:
     """Return the site's factors that scale nothing here: misspelt, or of another machine."""
     known = {*report.priced.factors, *report.added_factors, JITTER}
     return [
-        f"the site's factor {factor.name} does not apply to this job, which has {', '.join(sorted(known))}"
+        f"the site's factor {factor.name} is none of the factors of this job: {', '.join(sorted(known))}"
         for factor in report.job.site.factors
         if factor.name not in known
     ]

@@ -191,12 +191,13 @@ class AbstractSchedule(ABC):
         return 2.0 * virtual
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Return the number of transfers in both directions on the longest path of a step, if messages
-        delay no stage.
+        """Return the number of pairs of a forward and a backward transfer on the critical path of a step.
 
-        By default, these are the transfers along the model and back, because compute hides the messages of
-        all other micro-batches. Other orders have more such transfers, as counted in steps with equal
-        stages.
+        The number holds for stacks whose transfers delay no stage.
+
+        By default, these are the transfers from the first chunk to the last one and back, because compute
+        hides the messages of all other micro-batches. Other orders have more such transfers, as counted in
+        steps with equal stages.
         """
         return stages * virtual - 1.0
 

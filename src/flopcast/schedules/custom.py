@@ -229,7 +229,7 @@ def _out_of_order(rows: Sequence[Row]) -> Iterator[Problem]:
                 row.where,
                 _label(row.task),
                 f"after {_label(needs)} of stage {row.stage}",
-                "B reads what F saves, and W reads what B writes",
+                "a B task reads what its F task saves, and a W task reads what its B task writes",
                 f"move this row after {_label(needs)}",
             )
 
@@ -253,7 +253,7 @@ def _stuck(rows: Sequence[Row]) -> tuple[Problem, ...]:
             _label(queue[-1].task),
             f"after {_named(next(iter(_needs(queue[-1], stages, chunks) - done)), stages)}",
             "these stages wait for each other forever",
-            "move this row back, or move the row that it waits for forward",
+            "move this row down, or move the row for which it waits up",
         )
         for queue in queues
         if queue

@@ -61,7 +61,7 @@ class OffloadThatFits(Record):
         own, without = (show_seconds(each) for each in (self.step_time_s, self.without_s))
         batch = f"{'the assumed ' * self.assumed}gbs={self.plan.global_batch}"
         instead = f"instead of {without} if the devices had enough memory"
-        update = f"; the update on the host takes {show_seconds(self.host_update_s)}, whatever the batch"
+        update = f"; the update on the host takes {show_seconds(self.host_update_s)} for every batch size"
         return f"with {batch}, a step takes about {own}, {instead}{update * (self.host_update_s > 0)}"
 
     def as_json(self) -> dict[str, object]:

@@ -183,17 +183,20 @@ class Space(StrictModel):
     tables: Annotated[tuple[Literal["table", "row", "column"], ...], BeforeValidator(words)] = Field(
         default=(), description="ways to shard embedding tables of graphs; by default, that of the job"
     )
-    inner_steps: Numbers = Field(default=(), description="steps of peers; by default, the job's")
+    inner_steps: Numbers = Field(default=(), description="steps of peers; by default, those of the job")
     offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
-        default=(), description="auto: all placements that the stack supports; by default, the job's"
+        default=(), description="auto: all placements that the stack supports; by default, those of the job"
     )
     shards: Annotated[tuple[StateShards | AutoOf, ...], BeforeValidator(placements)] = Field(
-        default=(), description="auto: all groups that the stack supports; by default, the job's"
+        default=(), description="auto: all groups that the stack supports; by default, those of the job"
     )
     tensor_in_domain: bool = Field(default=True, description="whether tp stays inside a scale-up domain")
     refine: bool = Field(default=True, description="whether to also try variants of the best plans")
     headroom_fraction: float | None = Field(
-        default=None, gt=0, le=1, description="of device memory that a plan may use; by default, what fits"
+        default=None,
+        gt=0,
+        le=1,
+        description="fraction of device memory that a plan may use; by default, the 90 % interval must fit",
     )
 
     @field_validator("num_devices")

@@ -132,7 +132,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         fix = set_to({"plan.replicas": most}, f"use --gpus {whole}")
         if not most:
             field = next((name for name in DEGREES if getattr(plan, name, 1) > 1), DEGREES[0])
-            allowed = f"degrees with a product of at most {devices}, the number of devices of the cluster"
+            allowed = f"degrees with a product of at most {devices} (the number of devices of the cluster)"
             because, value = f"a replica needs {plan.devices} devices", getattr(plan, field)
             fix = f"use --gpus {whole}, or choose smaller degrees"
         yield Problem(f"plan.{field}", value, allowed, because, fix)
@@ -145,7 +145,7 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     if plan.pipeline_parallel > blocks:
         because, room = "each pipeline stage needs at least one block", job.cluster.num_devices
         most = min(blocks, room * plan.pipeline_parallel // plan.devices) or 1
-        fix, allowed = set_to({"plan.pipeline_parallel": most}), f"at most {blocks}, the number of blocks"
+        fix, allowed = set_to({"plan.pipeline_parallel": most}), f"at most {blocks} (the number of blocks)"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
         because = "speculative decoding with pipeline stages is not supported yet"
@@ -299,7 +299,7 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             f"{show_memory(taken)}, but the engine uses only {show_memory(memory.usable_bytes)} per device"
         )
         fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit into device memory"
-        fault = f"= {job.plan.tensor_parallel} spreads the weights over too little memory"
+        fault = f"= {job.plan.tensor_parallel} leaves too little memory for the weights"
         yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix, fault=fault)
     elif tokens < longest:
         share = ""

@@ -62,7 +62,7 @@ def _of_shared_prefix(job: ServingJob) -> Iterator[Problem]:
     if prompt is None or output is None:
         return
     longest, whole = int(prompt.longest_tokens), int(prefix + prompt.mean)
-    allowed = f"at most {longest}, the tokens of the longest prompt"
+    allowed = f"at most {longest} (the number of tokens of the longest prompt)"
     because = "the shared prefix is the beginning of prompts, and prompt_tokens includes it"
     if most and output.mean < most < longest + output.mean:
         longest = int(most - output.mean)

@@ -74,7 +74,7 @@ class ServingMemory(Record):
 
     @property
     def most_sequences(self) -> int:
-        """Return the number of concurrent sequences: the limit of the engine or of the memory."""
+        """Return the largest number of concurrent sequences, which the engine or the memory limits."""
         if not self.sequence_bytes:
             return self.sequences
         room_bytes = max(self.cache_bytes, 0.0) * self.sequence_share

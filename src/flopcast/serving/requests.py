@@ -164,7 +164,7 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
     decoding = limits.max_sequences * limits.computed_tokens
     if decoding > limits.max_tokens:
         fix = f"set max_tokens to at least {decoding}, or max_sequences to {limits.max_tokens}"
-        because = f"each of max_sequences = {limits.max_sequences} decoding sequences computes"
+        because = f"each of the {limits.max_sequences} decoding sequences (max_sequences) computes"
         because = f"{because} {counted(limits.computed_tokens, 'token')} in an iteration"
         problems.append(Problem("max_tokens", limits.max_tokens, f"at least {decoding}", because, fix))
     if limits.static_batch and limits.preemption != "none":
@@ -183,7 +183,7 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
     if context[longest] > limits.kv_tokens:
         because = f"request {longest} keeps the keys and values of its prompt and output until it ends"
         fix = "serve shorter requests, or leave more memory to the KV cache"
-        allowed = f"at most {limits.kv_tokens}, the number of tokens that fit in the KV cache"
+        allowed = f"at most {limits.kv_tokens} (the number of tokens that fit in the KV cache)"
         problems.append(Problem("tokens of a request", int(context[longest]), allowed, because, fix))
     prompt = int(requests.prompt_tokens.max())
     if not limits.chunked_prefill and prompt > limits.max_tokens:

@@ -78,7 +78,7 @@ def serve(
     book : CurveBook
         The curves of the job's cluster.
     trace : Requests or None
-        The requests of the traffic's trace, if it names one.
+        The requests of the trace, if the traffic names a trace.
     leave_out_share : float
         Share of the requests that is not counted, as in summary.py.
     steady : bool

@@ -3,8 +3,9 @@
 Answers: which items form a forward pass, a backward pass, a transfer between stages, and the end of a step?
 Arrays are over plans, and over chunk or stage classes if documented.
 
-A program is keyed by (rank class, chunk class, position of the micro-batch); there is only one rank class.
-All programs consist of segments: the items of one layer, and how often a chunk repeats this layer.
+The key of a program is (chunk class, position of the micro-batch), because all ranks of a stage have the
+same programs. All programs consist of segments: the items of one layer, and how often a chunk repeats
+this layer.
 
 A *chunk* is the part of the model on one virtual stage; without interleaving, a stage has one chunk. Chunks
 with equal layers form a *chunk class*, and stages with equal chunks form a *stage class*, so that eighty

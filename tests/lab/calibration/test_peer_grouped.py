@@ -216,7 +216,7 @@ def test_one_row_makes_no_curve_and_is_told():
     found = fit_peers(catalog.device("b200-sxm-180gb"), {TRAINING: training("fwd", 0.5)})
 
     assert found.curves == {}
-    assert found.messages == ("b200-sxm-180gb grouped_gemm: no curve of 1 rows",)
+    assert found.messages == ("b200-sxm-180gb grouped_gemm: 1 rows are too few for a curve",)
 
 
 @all_cases("name", sorted({name for f in GROUPED_FILES for name in f.devices.values()}))

@@ -352,8 +352,8 @@ def test_a_source_a_third_slower_is_told_and_kept_aside():
 
     assert joined.measured_s.tolist() == [3.0, 3.0, 3.0]
     assert lines == [
-        "second does not join the curve: 3 common shapes, 1.33 times the time of the first source, "
-        "median difference 33.3%"
+        "second does not join the curve: at 3 common shapes, its times are 1.33 times those of the first"
+        " source, with a median difference of 33.3%"
     ]
 
 
@@ -380,7 +380,7 @@ def test_too_few_rows_make_no_curve(shared):
     found = peer_fit.fit_peers(catalog.device("a100-pcie-80gb"), tables)
 
     assert found.curves == {}
-    assert found.messages[0] == "a100-pcie-80gb flash_attention: no curve of 8 rows"
+    assert found.messages[0] == "a100-pcie-80gb flash_attention: 8 rows are too few for a curve"
     assert peer_fit.FEWEST_ROWS > 8
 
 

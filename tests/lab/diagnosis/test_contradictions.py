@@ -98,7 +98,7 @@ def test_data_without_a_timer_of_its_own_is_not_taken_for_less_recompute():
     told = found(job(**GOOD, changes=("plan.recompute=full",)), text)
 
     assert told.report.job.plan.recompute == "full"
-    assert "unless loading data" in told.contradictions[0].change
+    assert "unless the forward pass includes data loading" in told.contradictions[0].change
     assert "recompute_not_needed" not in suspects(told, "predicted")
 
 

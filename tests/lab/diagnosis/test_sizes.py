@@ -60,7 +60,7 @@ def test_what_a_size_costs_is_the_step_with_all_sizes_less_the_step_with_all_oth
 STAGED = GOOD | {"plan": "dp=8 pp=4 gbs=128 mbs=1 zero=1 stage_layers=7,9,9,7"}
 SHARDED = GOOD | {"stack": "torch-fsdp2", "plan": "dp=32 dp_shard=8 gbs=128 mbs=1 zero=3"}
 IMPOSSIBLE = {  # name → the job, the devices of the log, what the reason says
-    "replicas of 4 devices": (STAGED, 30, "each replica of the job's plan takes 4 devices"),
+    "replicas of 4 devices": (STAGED, 30, "each replica of the plan of the job has 4 devices"),
     "batch": (STAGED, 24, "plan.global_batch = 128"),
     "part of a node": (STAGED, 60, "whole nodes"),
     "groups of shards": (SHARDED, 4, "plan.data_shard = 8"),

@@ -239,7 +239,7 @@ def test_the_jitter_that_a_mean_step_was_predicted_with_is_told(paper):
 
     assert told["136645", "best"] is None
     assert told["136645", "mean"] == pytest.approx(paper.jitter_ratio["136645"])
-    assert "jitter on vista-gh200: × 1.098 to 1.150" in as_text(paper)
+    assert "steps on vista-gh200: multiplied by 1.098 to 1.150" in as_text(paper)
 
 
 def test_the_text_names_every_run_and_every_component_class(paper):

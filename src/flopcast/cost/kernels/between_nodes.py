@@ -26,7 +26,7 @@ from flopcast.spec.cluster import Device
 def log_efficiency_by_times(
     axes: tuple[Counts, ...], table: Logs, coordinates: tuple[Counts, ...], device: Device, kernel: str
 ) -> Logs:
-    """Return the log-efficiency, (rows,), of kernels whose times are interpolated.
+    """Return the log-efficiency of kernels whose times are interpolated, an array of shape (rows,).
 
     Outside the table, there is a node for each octave, with the efficiency of the nearest node of the
     table. Between nodes the result may be a little above 0.

@@ -30,7 +30,7 @@ from flopcast.units import Number
 
 Values = Mapping[str, object]
 KNOWN = "JSON of vLLM's or SGLang's benchmark, JSON or CSV of GenAI-Perf, or mlperf_log_summary.txt"
-MEAN_LENGTHS = "flopcast predicts every request with the mean lengths, because the file contains no others"
+MEAN_LENGTHS = "flopcast predicts every request with the mean lengths, because the file lists no requests"
 PER_S = {"s": 1.0, "sec": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _DATE = re.compile(r"(20\d\d)(0[1-9]|1[0-2])\d\d-")  # of vLLM's benchmark: 20241005-142501
 _LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")

@@ -9,6 +9,7 @@ The trace sets only the level, because one point cannot determine the shape of a
 states how broken rows are detected.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -89,8 +90,9 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
         made,
         table=made.table + shift,
         evidence=CurveEvidence(
-            source=f"{entry.why}: the forward curve of the device × backward/forward of"
-            f" {relative[entry.name].owner}, shifted by {shift:+.2f} to match one training trace",
+            source=f"{entry.why}: the forward curve of this device, multiplied by the ratio of backward"
+            f" to forward efficiency of {relative[entry.name].owner}, and by {math.exp(shift):.2f} to match"
+            " one training trace",
             rows=1,
             rejected=0,
             relative_error=max(0.1, relative[entry.name].evidence.relative_error),

@@ -91,7 +91,7 @@ def fit_peers(
         samples, lines = agreed(by_source)
         messages += [f"{device.name} {name}: {line}" for line in lines]
         if samples.measured_s.size < FEWEST_ROWS:
-            messages.append(f"{device.name} {name}: no curve of {samples.measured_s.size} rows")
+            messages.append(f"{device.name} {name}: {samples.measured_s.size} rows are too few for a curve")
             continue
         curve = with_layouts(fit_peer_curve(samples, device), by_class, device)
         if curve.evidence.relative_error > WORST_ERROR:
@@ -326,7 +326,7 @@ def compared_with_own(
     """Return lines of text that compare the tables with a device's own measurements, class by class."""
     measured = [file for file in PEER_FILES if file.kernel_class in own]
     return [
-        f"{device.name} {name}: {source} does not join the curve: {disagreement(own[name], samples).text()}"
+        f"{device.name} {name}: {source} is not in the curve: {disagreement(own[name], samples).text()}"
         for name, by_source in device_samples(device, tables, measured).items()
         for source, samples in by_source.items()
     ]

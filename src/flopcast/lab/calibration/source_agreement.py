@@ -35,8 +35,8 @@ class Disagreement(Record):
         if not self.shared:
             return "no common shapes"
         return (
-            f"{self.shared} common shapes, {self.bias_ratio:.2f} times the time of the first source,"
-            f" median difference {self.median_error:.1%}"
+            f"at {self.shared} common shapes, its times are {self.bias_ratio:.2f} times those of the first"
+            f" source, with a median difference of {self.median_error:.1%}"
         )
 
 

@@ -50,7 +50,10 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
         evidence=(
             *fall(report, faster, f"the plan {chosen.plan.short()}"),
             *(
-                [f"it saves {show_seconds(gain_s)}, of which a setting above saves {show_seconds(saved_s)}"]
+                [
+                    f"this plan saves {show_seconds(gain_s)}, and the best setting above saves"
+                    f" {show_seconds(saved_s)}"
+                ]
                 if saved_s
                 else []
             ),

@@ -69,9 +69,9 @@ def of_rates(report: Report, log: Log) -> Iterator[Contradiction]:
         rate = log.median_of(rates * np.asarray(scale))
         if rate is not None and abs(rate * time_s / tokens - 1.0) > OTHER_TOKENS:
             yield Contradiction(
-                of_log=f"{show_count(rate * time_s)} tokens in a step (rate times step time)",
+                of_log=f"{show_count(rate * time_s)} tokens in a step (token rate times step time)",
                 of_job=f"{show_count(tokens)} tokens in {sequences} sequences of"
-                f" {job.batch.mean_sequence_tokens:.0f}",
+                f" {job.batch.mean_sequence_tokens:.0f} tokens each",
                 change=f"check {SIZES}",
             )
             return

@@ -235,8 +235,8 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
         slower = f"if the network is the only cause, the exposed communication of {spent} takes {times}"
         if hides:
             slower = (
-                f"flopcast predicts {spent} of exposed communication; on a slow network, more of it is"
-                f" exposed"
+                f"flopcast predicts {spent} of exposed communication; on a slow network, compute hides"
+                f" less communication"
             )
         is_implausible = ratios["network"] > IMPLAUSIBLE_NETWORK and not hides
         yield possible("network", f"{text}; {slower}", *[fallen_back] * is_implausible)

@@ -121,25 +121,25 @@ def other_recompute(
         return None
     contradiction = Contradiction(
         of_log=f"a backward pass that takes {ratio.measured_ratio:.2f} times as long as the forward pass",
-        of_job=f"a predicted ratio of {ratio.predicted_ratio:.2f}, because its plan has recompute={mode}",
+        of_job=f"a predicted ratio of {ratio.predicted_ratio:.2f}, because plan.recompute is {mode}",
         change=f"set plan.recompute={nearest}",
     )
     if not ratio.timed_data and _as_predicted(report, ratio):
         unless = (
-            f"{contradiction.change}, unless loading data, which has no timer, lengthens the forward pass"
+            f"{contradiction.change}, unless the forward pass includes data loading, which has no timer"
         )
         return report, (), replace(contradiction, change=unless)
     told = (
-        f"{ratio.text}; flopcast predicts a ratio of {theirs:.2f} with recompute {nearest} and of"
-        f" {ratio.predicted_ratio:.2f} with recompute {mode}; the suspects below assume {nearest}"
+        f"{ratio.text}; flopcast predicts a ratio of {theirs:.2f} with recompute={nearest} and of"
+        f" {ratio.predicted_ratio:.2f} with recompute={mode}; the suspects below assume recompute={nearest}"
     )
     suspect = Suspect(
         name="other_recompute",
-        title=f"The run uses recompute {nearest}, but the job states {mode}",
+        title=f"The run uses recompute={nearest}, but the job states recompute={mode}",
         cost_s=changed.step_time_s - report.step_time_s,
         basis="measured",
         evidence=(told,),
-        change=f"describe the job with recompute {nearest} (plan.recompute={nearest})",
+        change=f"describe the job with plan.recompute={nearest}",
     )
     return changed, (suspect,), contradiction
 

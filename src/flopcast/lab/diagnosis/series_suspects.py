@@ -132,8 +132,9 @@ def _timed_pauses(job: Job, log: Log, steps: Counts, mean_s: float) -> Iterator[
             lost_s = float(pauses_s.sum()) / num_steps
             if timer.part == name and lost_s > LEAST_PAUSES * mean_s:
                 usual = show_seconds(float(np.median(pauses_s)))
-                found = f"the timer {timer.name} shows {len(pauses_s)} of {usual} in {num_steps:.0f} steps"
-                yield _pause(job, name, lost_s, found, "the step times do not include them")
+                found = f"the timer {timer.name} shows {len(pauses_s)} pauses of {usual}"
+                found += f" in {num_steps:.0f} steps"
+                yield _pause(job, name, lost_s, found, "the step times do not include these pauses")
 
 
 def _pause(

@@ -290,12 +290,12 @@ def saving(report: Report, faster: Report) -> Suspect:
     ratio, low_ratio, high_ratio = time_ratio(report, faster)
     unsure = holds_one(low_ratio, high_ratio)
     against = [
-        f"{name} is then tight, because its 90 % interval exceeds the capacity: {need}"
+        f"with this change, {name} is tight, because the 90 % interval exceeds the capacity: {need}"
         for name, need, word in faster.memory.needs
         if word == "tight"
     ]
     if unsure:
-        against.append("the interval of the saving contains zero")
+        against.append("the 90 % interval of the saving contains zero")
     return Suspect(
         name="",
         title="",

@@ -155,7 +155,7 @@ def _on_devices(job: Job, number: Value) -> Job:
     plan, devices = job.plan, int(number)
     of_replica = plan.devices // plan.data_parallel
     if devices % of_replica:
-        because = f"each replica of the job's plan takes {of_replica} devices"
+        because = f"each replica of the plan of the job has {of_replica} devices"
         allowed, fix = f"a multiple of {of_replica}", "describe the plan of the run"
         raise spec_error("number of devices", devices, allowed, because, fix)
     replicas = devices // of_replica

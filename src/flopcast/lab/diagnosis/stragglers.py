@@ -24,12 +24,12 @@ def stated_stragglers(report: Report) -> Iterator[Suspect]:
             healthy, slow = (show_seconds(s) for s in (found.without_s, found.without_s + one.alone_s))
             yield Suspect(
                 name=f"slow_{one.part.kind}",
-                title=f"{one.part.label.capitalize()} runs at {one.part.speed_fraction:.0%} of its speed",
+                title=f"{one.part.label.capitalize()} runs at {one.part.speed_fraction:.0%} of full speed",
                 cost_s=one.alone_s,
                 basis="predicted",
                 evidence=(f"this slow part alone lengthens the predicted step from {healthy} to {slow}",),
                 against=(SHOWN_TWICE,) if len(found.each) > 1 else (),
-                change="replace it, or give its ranks less work",
+                change="replace this part, or give its ranks less work",
             )
 
 
@@ -50,8 +50,8 @@ def slow_loader(report: Report) -> Iterator[Suspect]:
         cost_s=found.wait_s,
         basis="predicted",
         evidence=(
-            f"the devices need {show_seconds(found.device_step_s)} for a step of"
-            f" {show_seconds(found.step_time_s)}",
+            f"the step takes {show_seconds(found.step_time_s)}, but the devices need only"
+            f" {show_seconds(found.device_step_s)}",
         ),
         change=change,
     )

@@ -68,7 +68,7 @@ def _clocks(
         basis="measured" if extra_s >= doubt_s else "within doubt",
         evidence=(f"{SEEN} {each} of the predicted time",),
         against=() if extra_s >= doubt_s else (UNSURE,),
-        change=f"{CLOCKS}, and with those of a device that is not slow",
+        change=f"{CLOCKS}, and with clocks and power of a device that is not slow",
     )
 
 

@@ -136,7 +136,7 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
     )
     warnings = [*other_software(job, log)]
     warnings += [
-        f"the {name} is {theirs:.0f} in the log and {ours} in the job: these are different runs"
+        f"the {name} is {theirs:.0f} in the log and {ours} in the job, so the log is of another run"
         for name, theirs, ours in stated
         if theirs is not None and theirs != ours
     ]
@@ -161,6 +161,6 @@ def other_software(job: Job, log: Log) -> Iterator[str]:
         same.sort(key=lambda each: (printed_by.index(each.switches.software), len(each.name)))
         such_as = f", such as --stack {same[0].name}" if same else " with --stack"
         yield (
-            f"{' or '.join(printed_by)} printed the log, but the stack of the job ({job.stack.label}) is"
-            f" one of {ours}: set the stack of the run{such_as}"
+            f"{' or '.join(printed_by)} printed the log, but the stack of the job ({job.stack.label})"
+            f" describes {ours}: set the stack of the run{such_as}"
         )

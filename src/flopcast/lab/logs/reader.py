@@ -200,7 +200,7 @@ class _LogState:
                     self.pending[key] = pending
                 return True
         if self.columns and line.strip() and not columns_of(line) and not is_first:
-            self._skip(TABLE, line, f"the row has no number in each of the {len(self.columns)} columns")
+            self._skip(TABLE, line, f"one of the {len(self.columns)} columns of the row has no number")
         return False
 
     def _note_event(self, line: str) -> None:
@@ -314,7 +314,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
     """Return why no step was found: an empty log, no text, unusable numbers, or an unknown format."""
     if not reading.num_lines:
         because = "the log is empty, or has no complete line"
-        fix = "give the lines that the run printed for its steps, with their line ends"
+        fix = "give the lines that the run printed for its steps, each with its line end"
         return _fault(name, "a log with printed steps", because, fix, 1)
     allowed = "a training log in one of these formats:\n" + "\n".join(
         f"    {one}: {known.example}" for one, known in FORMATS.items()
@@ -329,7 +329,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; the most similar line is: {reading.nearest}" if reading.nearest else ""
     if reading.columns:
-        because = "no row below the header has a number in each of these columns"
+        because = "every row below the header lacks a number in one of these columns"
         allowed = "a table with the number and the time of each step"
         return _fault(name, allowed, because, "write numbers there", 2)
     if name.endswith(".csv"):
@@ -339,7 +339,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         if re.search(r"min|hour", reading.header):
             fix = "convert the times to seconds, and call their column seconds in the header"
         return _fault(name, allowed, because, fix, 1)
-    because = f"no line of the file is a training step{nearest}"
+    because = f"no line of the file describes a training step{nearest}"
     fix = 'write the steps to a CSV file: first the line "step,seconds", then lines such as "10,7.05"'
     fix += ", or give the output of the rank that prints steps, which is often the last rank"
     return _fault(name, allowed, because, fix, reading.nearest_number or 1)

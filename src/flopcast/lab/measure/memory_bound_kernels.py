@@ -1,6 +1,6 @@
 """Torch programs of memory-bound classes: norms, activations, softmax, sums, copies.
 
-Answers: which call is one forward pass, or one backward pass, over `tokens` rows of `width`?
+Answers: which torch code runs one forward pass, or one backward pass, over `tokens` rows of `width`?
 Elsewhere: products and attention (kernels.py), bytes (operators/memory_bound.py). Each class is one line of
 FORWARDS; its backward pass is torch's derivative of it.
 

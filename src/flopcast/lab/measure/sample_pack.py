@@ -146,9 +146,9 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
     """
     check_columns(row, SAMPLE_COLUMNS, device)
     if row["condition"] not in (COLD, LOADED):
-        raise ValueError(f"condition {COLD} or {LOADED} instead of {row['condition']!r}")
+        raise ValueError(f"{COLD} or {LOADED} in the column condition, not {row['condition']!r}")
     if not row["kernel"] or row["dtype"] not in ELEMENT_BYTES:
-        raise ValueError(f"a kernel class, and one of these dtypes: {', '.join(ELEMENT_BYTES)}")
+        raise ValueError(f"a kernel class in kernel, and one of {', '.join(ELEMENT_BYTES)} in dtype")
     shape = Shape(
         kernel=row["kernel"],
         layout=row["layout"],
@@ -160,7 +160,8 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
         name for name, _ in shape.sizes
     ):
         raise ValueError(
-            f"the sizes {', '.join(names)} of {shape.kernel}, each once, instead of {row['sizes']!r}"
+            f"the sizes of {shape.kernel} in the column sizes: each of {', '.join(names)} once,"
+            f" not {row['sizes']!r}"
         )
     return Sample(
         device=device,
@@ -181,11 +182,11 @@ def message_of(row: Mapping[str, str], device: str) -> MessageSample:
     """
     check_columns(row, MESSAGE_COLUMNS, device)
     if row["condition"] not in (ALONE, OVERLAPPED):
-        raise ValueError(f"condition {ALONE} or {OVERLAPPED} instead of {row['condition']!r}")
+        raise ValueError(f"{ALONE} or {OVERLAPPED} in the column condition, not {row['condition']!r}")
     sizes = {name: row[name] for name in ("message_bytes", "inside", "nodes")}
     if not all(text.isdecimal() and int(text) > 0 for text in sizes.values()):
         given = [*sizes.values()]
-        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes instead of {given}")
+        raise ValueError(f"whole numbers above 0 in message_bytes, inside and nodes, not {given}")
     return MessageSample(
         device=device,
         collective=row["collective"],
@@ -214,14 +215,14 @@ def check_columns(row: Mapping[str, str], names: tuple[str, ...], device: str) -
     if any(row.get(name) is None for name in names) or None in row:
         raise ValueError(f"{len(names)} columns: {', '.join(names)}")
     if row["device"] != device:
-        raise ValueError(f"{device}, the device of the pack")
+        raise ValueError(f"{device} (the device of the pack)")
 
 
 def repetitions_of_row(row: Mapping[str, str]) -> tuple[float, ...]:
     """Return positive times that agree with the given median."""
     times = tuple(_time(word) for word in row["repetitions_us"].split(";"))
     if abs(_time(row["median_us"]) / median(times) - 1) > MEDIAN_SLACK:
-        raise ValueError(f"a median_us that equals the median of repetitions_us, {median(times):g}")
+        raise ValueError(f"a median_us that equals the median of repetitions_us ({median(times):g})")
     return times
 
 
@@ -237,7 +238,7 @@ def _optional(text: str) -> float | None:
         return None
     value = _finite(text)
     if value < 0:
-        raise ValueError(f"readings of at least 0 instead of {text}")
+        raise ValueError(f"readings of at least 0, not {text}")
     return value
 
 
@@ -255,5 +256,5 @@ def _finite(text: str) -> float:
 def _size(word: str) -> tuple[str, int]:
     name, _, value = word.partition("=")
     if not name or not value.isdecimal() or int(value) == 0:
-        raise ValueError(f"sizes such as m=4096;n=1024 with whole numbers above 0 instead of {word!r}")
+        raise ValueError(f"sizes such as m=4096;n=1024, with whole numbers above 0, not {word!r}")
     return name, int(value)

@@ -76,9 +76,9 @@ def tier_of(row: Mapping[str, str], device: str) -> TierSample:
     """
     check_columns(row, TIER_COLUMNS, device)
     if row["kind"] not in TIER_KINDS:
-        raise ValueError(f"one of the kinds {', '.join(TIER_KINDS)} instead of {row['kind']!r}")
+        raise ValueError(f"one of {', '.join(TIER_KINDS)} in the column kind, not {row['kind']!r}")
     if not row["size_bytes"].isdecimal() or int(row["size_bytes"]) == 0:
-        raise ValueError(f"a whole number above 0 as size_bytes instead of {row['size_bytes']!r}")
+        raise ValueError(f"a whole number above 0 in the column size_bytes, not {row['size_bytes']!r}")
     return TierSample(
         device=device,
         kind=row["kind"],

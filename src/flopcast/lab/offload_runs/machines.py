@@ -133,7 +133,7 @@ def stack_of(
     flushes : whether gradients leave through pinned memory during the backward pass
     fitted : whether the host's times and the rate of pinned copies are those fitted on measured runs;
         otherwise, both are left out
-    device : name of the device, on which runs of DeepSpeed were then fitted
+    device : name of the device whose runs of DeepSpeed the fitted values come from; used only with `fitted`
     buffers_gradients : whether 16-bit gradients are copied to buffers on the host and back
     """
     offload: dict[str, object] = {"buffers_gradients": buffers_gradients, **(FLUSH if flushes else {})}

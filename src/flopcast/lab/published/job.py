@@ -80,7 +80,7 @@ def reproduce(run: Run) -> Job:
     data["stack"] = _stack(run, software, defaults, assumed)
     if run.site:
         data["site"] = run.site
-    assumed += (f"column {cell}: flopcast does not use it" for cell in run.unused)
+    assumed += (f"flopcast does not use the column {cell}" for cell in run.unused)
     batch = _packed(run, data["model"], assumed) or _packed_by_default(run, defaults, assumed)
     data["batch"] = {"sequence_length": run.sequence_length} | batch
     _deal_out(run, data, assumed)
@@ -150,7 +150,7 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
     for name, degree in cells.implied_degrees(run, plan).items():
         plan[name] = degree
         assumed.append(
-            f"{name} {degree}: this follows from the other degrees in the row, or from its sharding"
+            f"{name} {degree}: this follows from other degrees of the row or from the stated sharding"
         )
     if plan.get("sequence_parallel") == WITH_TENSOR_PARALLEL:
         plan["sequence_parallel"] = _degree(plan, "tensor_parallel") > 1
@@ -236,7 +236,7 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
     stated = cells.adapters(run.notes, run.architecture.gated is not False)
     if stated and "adapters" not in document:
         document["adapters"] = stated | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
-        assumed.append(f"adapters {stated}: from the remarks; everything else as in PEFT")
+        assumed.append(f"adapters {stated}: the remarks state this; all other settings are those of PEFT")
     changed = {
         str(place): {"feed_forward": experts}
         for place, block in enumerate(own.blocks)
@@ -248,7 +248,7 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
 def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
     """Return the documents of packed sequences, with lengths computed from the printed FLOP if possible."""
     if PACKED_TO.search(run.notes) and run.sequence_length:
-        assumed.append("lengths of packed samples: uniform up to the length of the packed sequence")
+        assumed.append("the lengths of packed samples are uniform, up to the length of the packed sequence")
         return {"documents": uniform_documents(run.sequence_length)}
     if not PACKED.search(run.notes):
         return {}

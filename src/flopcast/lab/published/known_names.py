@@ -31,8 +31,8 @@ class KnownCluster(StrictModel):
     `per_node`: the number of devices in a node, if this number identifies the node.
     """
 
-    device: str = Field(description="a regular expression, against the name as `plain_device` has it")
-    source: str = Field(default="", description="a regular expression, against the row's source")
+    device: str = Field(description="a regular expression for the name that `plain_device` returns")
+    source: str = Field(default="", description="a regular expression for the source of the row")
     per_node: int = 0
     cluster: str
     replaces: str = ""
@@ -48,8 +48,8 @@ class KnownModel(StrictModel):
     other software has a model of the same name.
     """
 
-    name: str = Field(description="a regular expression, against small letters and digits")
-    software: str = Field(default="", description="a regular expression, against the framework")
+    name: str = Field(description="a regular expression for the small letters and digits of the name")
+    software: str = Field(default="", description="a regular expression for the framework")
     base: str = ""
     refused: str = ""
     gated: bool | None = None
@@ -82,8 +82,8 @@ class Default(StrictModel):
 class KnownSoftware(StrictModel):
     """A framework with its versions and years, and the stack that describes it."""
 
-    software: str = Field(description="a regular expression, against framework, a blank and version")
-    device: str = Field(default="", description="a regular expression, against the printed device")
+    software: str = Field(description="a regular expression for the framework, a blank and the version")
+    device: str = Field(default="", description="a regular expression for the printed device")
     first_year: int = 2012
     last_year: int = 2099
     stack: str
@@ -95,7 +95,7 @@ class Unfitted(StrictModel):
     """Runs that are scored but left out of fits, because they would distort shared constants."""
 
     source: str = Field(description="a regular expression")
-    where: Mapping[str, str] = Field(description="facts of the run, as in an entry of defaults")
+    where: Mapping[str, str] = Field(description="facts of the run, in the form of an entry of defaults")
     because: str
 
 
@@ -190,7 +190,7 @@ def unknown_year(run: Run) -> Problem:
     right = f"20{digits}" if len(digits) < 3 else digits[:4]
     is_likely = right.isdecimal() and first <= int(right) <= last
     fix = f"write {right} in place of {digits}" if is_likely else "leave the cell empty"
-    because = "the year of the run tells which release of its software ran"
+    because = "the year of the run determines the release of the software"
     return run.fault("year", run.software.year, f"a year from {first} to {last}", because, fix)
 
 

@@ -92,13 +92,13 @@ def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]
     if sizes.heads is None:
         assumed.append(
             f"{heads} heads: the row does not state the number of heads; each head has"
-            f" {(sizes.hidden or 0) // (heads or 1)}"
+            f" {(sizes.hidden or 0) // (heads or 1)} elements"
         )
     mixer = {"heads": heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
     block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
     block["feed_forward"] = {"ffn_hidden": sizes.ffn_hidden or 4 * (sizes.hidden or 0)}
     if sizes.num_experts and not known.experts:
-        because = f"a run of this name is read as {known.base}'s block, which has no experts"
+        because = f"flopcast gives runs of this name the blocks of {known.base}, which have no experts"
         raise SpecError([run.fault("n_experts", sizes.num_experts, "an empty cell", because)])
     if known.experts:
         names = {"num_experts": "num_experts", "top_k": "top_k", "expert_hidden": "expert_hidden"}
@@ -142,7 +142,7 @@ def _other_vocabulary(run: Run, own: Model, assumed: list[str]) -> dict[str, obj
     stated = run.architecture.vocabulary
     if stated is None or abs(stated / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
         return {}
-    assumed.append(f"vocabulary {stated}: as the row states, instead of {own.vocabulary}")
+    assumed.append(f"vocabulary {stated}, as the row states: the catalogue has {own.vocabulary}")
     return {"vocabulary": stated}
 
 

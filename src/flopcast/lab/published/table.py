@@ -321,7 +321,7 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> tuple[Problem, Head
     kinds = {name: header.marks for name, header in HEADERS.items()}
     allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     if set(HEADER) <= set(columns):
-        because = f"the table has the columns of {FUNCTIONAL_TESTS}, on which flopcast fits nothing"
+        because = f"the table has the columns of {FUNCTIONAL_TESTS}, to which flopcast fits no constants"
         fix = f"run flopcast validate --runs {path.name}"
         return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1"), PUBLISHED, {}
     missing = {name: [mark for mark in marks if mark not in columns] for name, marks in kinds.items()}

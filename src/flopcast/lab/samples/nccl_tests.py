@@ -184,7 +184,7 @@ class _NcclState:
         """End the rows of a run: their average must equal the printed one."""
         mean = sum(self.printed) / len(self.printed) if self.printed else 0.0
         if self.printed and abs(printed - mean) > WORST_ERROR * mean + 0.01:
-            because = f"the mean of the rows is {mean:.2f} GB/s, so rows are missing or were changed"
+            because = f"the mean of the rows is {mean:.2f} GB/s, so some rows are missing or were changed"
             self._report(
                 number,
                 "Avg bus bandwidth",
@@ -296,10 +296,15 @@ class _NcclState:
         bus_ratio = FORMULAS[self.collective].share(np.array(float(ranks))).item()
         expected = bus_ratio * size_bytes / (time_us * US) / GB
         if abs(busbw - expected) > WORST_ERROR * expected + 0.006:
-            because = f"size / time gives {expected:.2f} GB/s for {self.collective} on {ranks} ranks"
-            fix = "check that the header lists every rank, and that it names the right program"
+            because = f"size and time imply {expected:.2f} GB/s for {self.collective} on {ranks} ranks"
+            fix = "check that the header lists every rank and names the right program"
             self._report(
-                number, "busbw", f"{busbw} of {' '.join(words[:3])}", "within 2 % of it", because, fix
+                number,
+                "busbw",
+                f"{busbw} of {' '.join(words[:3])}",
+                "within 2 % of the value that follows from size and time",
+                because,
+                fix,
             )
 
     def _report(self, number: int, field: str, value: object, allowed: str, because: str, fix: str) -> None:

@@ -154,7 +154,7 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
         return PackWriter(folder, manifest, frozenset())
     device = _manifest(folder / MANIFEST).device
     if device != manifest.device:
-        allowed = f"{device}, the device of the existing pack"
+        allowed = f"{device} (the device of the existing pack)"
         because = "a curve is fitted to rows of one device"
         fix = "give --out a new folder"
         raise spec_error("--out", manifest.device, allowed, because, fix, where=str(folder))

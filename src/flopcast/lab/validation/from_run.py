@@ -259,7 +259,8 @@ def _surprised(check: Check) -> str:
     """Return the first things to check if a run differs much from its prediction."""
     ratio = check.observed_s / check.predicted_s
     return (
-        f"{check.name}: observed is {ratio:.2f} times predicted, {check.surprise_ratio:.1f} sigmas off."
+        f"{check.name}: the observed value is {ratio:.2f} times the predicted value, a difference of"
+        f" {check.surprise_ratio:.1f} standard deviations."
         " Check the inputs (model, plan, batch, stack, units): a machine is unlikely to differ so much"
     )
 

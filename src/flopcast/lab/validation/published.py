@@ -55,8 +55,9 @@ class ComparedRun(ComparedStep):
     `used_fraction` is the memory that the driver would show on the fullest device divided by its
     capacity; `largest_categories` are its largest parts. Above 1, the run is predicted not to fit.
     `assumptions` are values that the row does not state, and the formula by which it counts FLOP; `audit`
-    checks its printed FLOP if it also prints a token rate or a step time. `likely` is the first suspect
-    of the error. `baseline_error` is the relative error of the baseline; None if there is no other row.
+    checks its printed FLOP if it also prints a token rate or a step time. `likely` is the most probable
+    cause of the error. `baseline_error` is the relative error of the baseline; None if there is no
+    other row.
     """
 
     run: Run
@@ -248,8 +249,8 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     executed_ratio = mfu_ratio + recomputed_flop(job, causal=True) / peak_flop
     if mfu_ratio <= SLOWEST_MFU_RATIO or executed_ratio >= FASTEST_MFU_RATIO:
         because = (
-            f"the measured step would reach {executed_ratio:.2g} of the peak rate of the devices, so the"
-            f" time may be in another unit, or belong to another run"
+            f"with this time, the devices would run at {executed_ratio:.2g} of their peak rate, so the time"
+            f" may be in another unit or belong to another run"
         )
         raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
     return measured_s, note

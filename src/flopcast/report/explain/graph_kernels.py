@@ -75,7 +75,8 @@ def _source_of_launch(device: Device, graph: GraphSoftware) -> str:
     own = source_of(device.source, "launch")
     if not graph.call_s:
         return own
-    return f"{own}; {show_seconds(graph.call_s)} of a call, chosen with {', '.join(graph.sources)} in view"
+    chosen = f"a value that was chosen with {', '.join(graph.sources)} in view"
+    return f"{own}; {show_seconds(graph.call_s)} for a call, {chosen}"
 
 
 def _efficiency(name: str, value: Number, graph: GraphSoftware) -> Input:

@@ -316,7 +316,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
         return Explanation(
             name=name,
             amount=0.0,
-            formula="0: it is the uncertainty of the ratio of two plans, not of a step",
+            formula="0, because this is the uncertainty of the ratio of two plans, not of a step",
             inputs=(replace(sigma, source=source),),
             note=kind_of(name).label,
         )

@@ -52,10 +52,10 @@ class ChosenDeployment(Record):
             text += f", the only combination of {varied} that fits into memory"
             text += "" if self.serves else f", does not serve this traffic{limits}"
         elif not self.serves:
-            text += f": none of {compared} serves this traffic{limits}, and this one comes closest"
+            text += f": none of {compared} serves this traffic{limits}, and this deployment comes closest"
         else:
             sure = " and meet all latency limits with a probability of at least 50%" if limits else ""
-            text += f": of {compared}{sure}, it needs the fewest device-seconds"
+            text += f": of {compared}{sure}, this deployment needs the fewest device-seconds"
         if job.devices < job.cluster.num_devices:
             text += f"; it uses {job.devices} of {job.cluster.num_devices} devices"
         return f"{text}; flopcast search compares other plans"
@@ -92,7 +92,7 @@ def chosen_deployment(
     book : CurveBook
         The curves of its cluster.
     trace : Requests or None
-        The requests of the traffic's trace, if it names one.
+        The requests of the trace, if the traffic names a trace.
     """
     space = _space_of(job)
     requests = requests_of(job.traffic, trace, job.image_tokens)
