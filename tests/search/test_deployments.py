@@ -143,7 +143,7 @@ CHOSEN = (  # model, GPUs, traffic, limits
         *("llama-3.1-8b", 4, "rate=20/s prompt=lognormal(1000,0.5) output=100 requests=100"),
         "ttft=500ms tpot=10ms",
     ),
-    ("gpt-oss-120b", 8, "concurrency=32 prompt=500 output=100 requests=320", "tpot_p90=8.15ms"),
+    ("gpt-oss-120b", 8, "concurrency=16 prompt=1000 output=300 requests=160", "tpot_p90=9ms"),
     ("llama-3.1-8b", 2, "concurrency=1 prompt=200 output=50 requests=100", None),
 )
 

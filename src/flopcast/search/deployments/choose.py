@@ -5,7 +5,9 @@ experts: which data-parallel and expert-parallel degrees?
 Elsewhere: the search over all fields of a deployment (find.py), which ranks in the same way.
 
 All combinations are estimated. The most promising ones are simulated once each, without
-intervals, until some of them serve the traffic. If none does, as many are simulated as in a search.
+intervals, until some of them serve the traffic. If none does, as many are simulated as in a search. With
+limits of latency, which estimates near a limit often misjudge, the choice is the best of those that a
+search simulates without pools.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +27,7 @@ from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
 
 AT_ONCE = 4  # deployments that are simulated before they are compared
+WITH_LIMITS = SIMULATED // 4  # the same with limits of latency: as many as a search simulates without pools
 
 
 class ChosenDeployment(Record):
@@ -107,8 +110,9 @@ def chosen_deployment(
         job.model_copy(update={"plan": each.job.plan.model_copy(update=limits)})  # as it is predicted later
         for each in ordered
     ]
-    for begin in range(0, len(jobs), AT_ONCE):
-        trials = [one for each in jobs[begin : begin + AT_ONCE] for one in _trials(each, book, trace)]
+    at_once = WITH_LIMITS if job.slo.text() else AT_ONCE
+    for begin in range(0, len(jobs), at_once):
+        trials = [one for each in jobs[begin : begin + at_once] for one in _trials(each, book, trace)]
         best = _best([one for one in trials if one.serves], book, trace)
         if best is not None:
             break
