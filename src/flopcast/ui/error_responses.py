@@ -7,12 +7,12 @@ Elsewhere: the fields of JSON errors (render/error_json.py), where errors are de
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 from urllib.parse import urlencode
 
-from flopcast.errors import Problem
+from flopcast.errors import MEANT, Problem
 from flopcast.files.yaml_text import COMMAND_LINE
 from flopcast.fixes import Edit, Fix, in_words, with_names
 from flopcast.records import replace
@@ -91,6 +91,29 @@ def errors_as_json(
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
 
 
+def with_whole_texts(problems: Sequence[Problem], words: Mapping[str, object]) -> list[Problem]:
+    """Return the problems of a request; the edit of a misspelt name inside a text of it is the right text.
+
+    >>> unknown = Problem("plan.zeroo", 1, "", "", "did you mean zero?")
+    >>> with_whole_texts([unknown], {"plan": "tp=2 zeroo=1"})[0].edits
+    ({'plan': 'tp=2 zero=1'},)
+    """
+    meant = {each.field: each.fix[len(MEANT) : -1] for each in problems if each.fix.startswith(MEANT)}
+    texts = {name: text for name, text in words.items() if isinstance(text, str)}
+    for field, right in meant.items():
+        part, _, wrong = field.partition(".")
+        if part in texts and wrong:
+            texts[part] = re.sub(rf"(?<!\S){re.escape(wrong)}(?==)", right, texts[part])
+    changed = {name: text for name, text in texts.items() if text != words[name]}
+    parts = {each.field: each.field.partition(".")[0] for each in problems if each.field in meant}
+    return [
+        replace(each, fix=Fix(each.fix, ({part: changed[part]},)))
+        if (part := parts.get(each.field, "")) in changed
+        else each
+        for each in problems
+    ]
+
+
 def of_side(problem: Problem, side: str) -> Problem:
     """Return the problem of a job of a comparison; its place names the job, and a file or change in it.
 
@@ -125,6 +148,8 @@ def _with_short_field(problem: Problem) -> Problem:
         problem = replace(problem, field=name, where=REQUEST)
     if problem.field in OPTIONS and not problem.where:
         problem = replace(problem, field=OPTIONS[problem.field])
+    if any("=" in str(value) for edit in problem.edits for value in edit.values()):
+        return problem  # the edit is a whole text of the request
     return replace(problem, fix=with_names(problem.fix, SHORT_NAMES | OF_TRAFFIC))
 
 

@@ -16,7 +16,7 @@ from flopcast.garbage import collect_rarely, keep_all
 from flopcast.records import replace
 from flopcast.render.error_json import BUG, INFEASIBLE, INPUT, LIMIT
 from flopcast.ui import responses
-from flopcast.ui.error_responses import refusal
+from flopcast.ui.error_responses import refusal, with_whole_texts
 from flopcast.ui.pool import Answer
 from flopcast.ui.request_fields import with_field_names
 
@@ -41,7 +41,7 @@ def _answer(task: str, words: Mapping[str, object], on_progress: Callable[[str],
     try:
         media, body = TASKS[task](words, on_progress)
     except SpecError as error:
-        return refusal(task, 400, INPUT, problems=error.problems)
+        return refusal(task, 400, INPUT, problems=with_whole_texts(error.problems, words))
     except InfeasibleError as error:
         return refusal(task, 422, INFEASIBLE, str(error), changes=error.changes)
     except MemoryError:

@@ -4,6 +4,8 @@ Answers: which deployments of which jobs are compared, and by which objectives?
 Elsewhere: what the objectives are (objectives.py), the answer (find.py).
 """
 
+from difflib import get_close_matches
+
 from flopcast.errors import Problem, SpecError
 from flopcast.records import Record
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES, ServingObjective
@@ -47,7 +49,11 @@ class DeploymentQuestion(Record, eq=False):
             if name not in SERVING_OBJECTIVES:
                 known = ", ".join(SERVING_OBJECTIVES)
                 because = "a search does not rank deployments by other objectives"
-                part = next((each for each in SERVING_OBJECTIVES if each in name), "cost")  # of "p99_ttft"
+                near = [
+                    *(each for each in SERVING_OBJECTIVES if each in name),
+                    *get_close_matches(name, SERVING_OBJECTIVES),
+                ]
+                part = next(iter(near), "cost")  # of "p99_ttft"
                 fix = f"write {MEANT.get(name, part)}"
                 problems.append(Problem("--objective", name, f"one of {known}", because, fix))
             elif SERVING_OBJECTIVES[name].needs_price and self.jobs and not self.priced:
