@@ -88,7 +88,7 @@ def test_where_no_plan_is_given_one_is_chosen_and_said():
 
 
 def test_a_number_of_devices_that_nothing_states_is_an_assumption():
-    size = "gpus 256, the size of dgx-h100 in the catalogue"
+    size = "gpus 256, the number of devices of dgx-h100 in the catalogue"
     plan = "tp=1 pp=1 cp=1 mbs=1 gbs=512 zero=1 recompute=full"
     cases = (
         ({}, True),

@@ -176,7 +176,7 @@ def _check(jobs: Sequence[Job], ratio: Number) -> None:
     for place, tier in enumerate(networks[1:], start=2):
         if (tier.name, tier.bytes_per_s) != (networks[0].name, networks[0].bytes_per_s):
             because = "all jobs use the same network"
-            allowed = f"{networks[0].name} with {networks[0].bytes_per_s:g} B/s per device, as of job 1"
+            allowed = f"{networks[0].name} with {networks[0].bytes_per_s:g} B/s per device, as in job 1"
             value = f"{tier.name} with {tier.bytes_per_s:g} B/s"
             fix = "choose jobs on clusters with the same last tier"
             problems.append(Problem(f"job {place}: cluster.tiers", value, allowed, because, fix))

@@ -89,7 +89,8 @@ CASES = [
         "choose the path of a folder", NO_DEVICE
     ]),
     ("calibrate fit --data . --out curves --device h1000", "", [
-        NO_DEVICE, "give a folder that has one of them, or the output folder of flopcast measure",
+        NO_DEVICE,
+        "give a folder that has one of these subfolders, or the output folder of flopcast measure",
     ]),
     (f"{SERVED} --plan 'tp=2,4 weights=nvfp4'", "", ["set plan.weights to bf16"]),
     (f"{SERVED} --plan 'tp=5 weights=w4a4'", "", [

@@ -561,7 +561,7 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
     ),
     "validate --runs semicolons.csv": (
         "id;model_name;step_time_s\n1;gpt2;6,9\n",
-        "write decimal points, and commas in place of the semicolons",
+        "write decimal points, and write commas in place of the semicolons",
     ),
     "validate --runs mine.csv": (
         "model,gpu,gpus,seq,source_key,kind\nllama,h100,8,64,mine,train\n",

@@ -196,7 +196,12 @@ def test_a_width_that_is_a_product_is_worked_out():
             "model.ffn_dropout: flopcast ignores dropout inside",
         ),
         (LLAMA, "ffn_dropout: 0.0", "mascot: llama", "model.mascot is not known and is ignored"),
-        (LLAMA, "context_parallel_size: 1", "rampup_batch_size: [32, 32, 1000]", "after the ramp-up, 128"),
+        (
+            LLAMA,
+            "context_parallel_size: 1",
+            "rampup_batch_size: [32, 32, 1000]",
+            "the global batch size of 128, which is reached after the ramp-up",
+        ),
     ],
 )
 def test_what_is_not_counted_or_not_known_is_told(text, old, new, note):

@@ -126,7 +126,7 @@ def test_a_flag_whose_value_asks_for_nothing_leaves_a_dense_model(flags):
 @all_cases(
     ("flags", "words"),
     [
-        ("--moe-token-dispatcher-type allgather", "and not all-gathered"),
+        ("--moe-token-dispatcher-type allgather", "not by all-gathers"),
         ("--moe-z-loss-coeff 1e-3", "flopcast ignores the time of a pass over the router's scores"),
         ("--moe-shared-expert-overlap", "flopcast predicts shared experts without overlap"),
         ("", "choose experts at random"),

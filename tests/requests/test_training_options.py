@@ -264,7 +264,7 @@ def test_a_whole_plan_replaces_that_of_the_file_and_says_so(tmp_path):
     made = job(path, plan="dp=8 mbs=1 gbs=64 zero=1 precision=bf16")
 
     assert made.plan.short() == "dp=8 mbs=1 gbs=64 zero=1 precision=bf16"
-    note = f"the given plan replaces the plan of {path}, with its pipeline_parallel, recompute"
+    note = f"the given plan replaces the whole plan of {path}, including its pipeline_parallel, recompute"
     assert note in made.assumptions
     opened = job(path, plan="auto tp=8")
     assert (opened.plan.tensor_parallel, opened.plan.global_batch) == (8, 32)

@@ -106,7 +106,10 @@ def jitter(suite: str) -> None:
         needs = "jitter needs at least two runs of one system with a mean and a best step time"
         click.echo(f"{suite}: {needs}", err=True)
     for system, (ratio, sigma, rows) in ratios.items():
-        click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
+        click.echo(
+            f"{system}: ratio {ratio:.3f}, standard deviation of its logarithm {sigma:.3f}, "
+            f"from {rows} runs"
+        )
 
 
 @command.command("score", short_help="Report the errors of efficiency curves on held-out measurements.")
@@ -117,11 +120,11 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     """Report the error of efficiency curves on held-out measurements.
 
     For every kernel class, the command leaves out some measurements of DATA, fits a curve to the others,
-    and predicts the measurements that it left out. It leaves out a random fifth, then all measurements with
-    one hidden size, and then those with the largest shapes. The command also predicts all measurements of a
-    device with the curve of another device. The output lists the errors, the share of measurements inside
-    the 90 % interval, and the variation between repeated measurements. The command takes minutes, and
-    prints its progress to stderr.
+    and predicts the measurements that it left out. It does this three times: without a random
+    fifth, without all measurements of one hidden size, and without those with the largest shapes. The
+    command also predicts all measurements of a device with the curve of another device. The output lists
+    the errors, the share of measurements inside the 90 % interval, and the variation between repeated
+    measurements. The command takes minutes, and prints its progress to stderr.
 
     \b
     flopcast calibrate score --data ../shared/data

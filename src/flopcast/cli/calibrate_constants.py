@@ -146,7 +146,7 @@ def _only(paths: tuple[str, ...], is_table: Callable[[Path], bool], subject: str
     others = [path for path in paths if path not in own]
     if own and others:
         because = f"constants of {subject} are stored in a separate file"
-        fix = "fit on this table in a separate command"
+        fix = "fit the constants to this table in a separate command"
         raise spec_error("--runs", others[0], f"tables of {subject} only", because, fix)
     return [Path(path) for path in own]
 

@@ -41,4 +41,4 @@ def command(out: Path) -> None:
         write_trace(report, out / "trace.pftrace")
     written = f"{out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)"
     click.echo(f"\nwrote {written}", err=True)
-    click.echo("for pages in a browser: flopcast ui, or ./dev ui in this repository", err=True)
+    click.echo("to see pages in a browser, run flopcast ui, or ./dev ui in this repository", err=True)

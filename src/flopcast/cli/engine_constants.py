@@ -29,7 +29,7 @@ def fitted_engines(
 
     if others:
         because = "the constants of serving engines are fitted separately"
-        fix = "fit on this table in a separate command"
+        fix = "fit the constants to this table in a separate command"
         raise spec_error("--runs", others[0], "only tables of serving measurements", because, fix)
     if out is not None:
         because = "the constants of a serving engine are stored in catalog/engines/NAME.yaml"

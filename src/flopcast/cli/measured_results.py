@@ -80,8 +80,8 @@ def catalogue_name(given: str, who: Identity) -> str:
         raise SpecError([catalog.unknown_name("devices", name, "--as")])
     allowed = "the name of this device in the catalogue (flopcast catalog devices)"
     because = (
-        f"a site file applies to the curves of a device in the catalogue, and {who.name!r} is not the "
-        "name of one"
+        f"a site file applies to the curves of a device in the catalogue, and the catalogue has no device "
+        f"named {who.name!r}"
     )
     raise spec_error("--as", None, allowed, because, "add --as NAME, or remove --site", fault="is missing")
 

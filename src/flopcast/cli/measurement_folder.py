@@ -48,7 +48,7 @@ class MeasurementFolder(Record, eq=False, kw_only=False, slots=False):
             systems = " or ".join(f"operators/{system}" for system in SYSTEMS)
             allowed = f"a folder with at least one of collectives/, peers/, {systems}"
             because = "the folder has none of these subfolders with tables that flopcast knows"
-            fix = "give a folder that has one of them, or the output folder of flopcast measure"
+            fix = "give a folder that has one of these subfolders, or the output folder of flopcast measure"
             raise spec_error("--data", str(self.data), allowed, because, fix)
 
     @cached_property

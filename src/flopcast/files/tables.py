@@ -24,14 +24,14 @@ def other_separator(header: str) -> tuple[str, str]:
     """Return why a header without commas has one column, and the fix; "" if it has no other separators.
 
     >>> other_separator("stage;kind")
-    ('semicolons separate the cells', 'write decimal points, and commas in place of the semicolons')
+    ('semicolons separate the cells', 'write decimal points, and write commas in place of the semicolons')
     >>> other_separator("stage,kind"), other_separator("stage")
     (('', ''), ('', ''))
     """
     found = [word for sign, word in SEPARATORS.items() if sign in header and "," not in header]
     if not found:
         return "", ""
-    fix = f"write decimal points, and commas in place of the {found[0]}"
+    fix = f"write decimal points, and write commas in place of the {found[0]}"
     return f"{found[0]} separate the cells", fix
 
 

@@ -64,7 +64,7 @@ def unknown_key(
     Parameters
     ----------
     key, value : str, object
-        In the file. A value that switches nothing on is not an error, unless the key is misspelt.
+        In the file. A key with a value such as false or null is not an error, unless the key is misspelt.
     program : str
         The program whose file it is.
     weighty, others : collections of str

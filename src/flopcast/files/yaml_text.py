@@ -68,8 +68,8 @@ class Document(Record, eq=False, kw_only=False):
     def where(self, path: Path) -> str:
         """Return "file:line", or the given place, of the nearest value that has one.
 
-        A value without a place has the place of a value inside it, if only the inner value comes from
-        outside the file.
+        If a value has no line in the file, and exactly one value inside it was given elsewhere (such as on
+        the command line), the result is the place of that inner value.
         """
         words = tuple(map(str, path))  # changes of the command line name entries of lists by digits
         for end in range(len(path), -1, -1):

@@ -94,16 +94,18 @@ def with_usual_size(document: Document) -> Document:
     found = catalog.known("clusters", named) if named else None
     if found and letters(found) != letters(named):
         size = (
-            f"; :{nodes} counts its nodes of {catalog.cluster(found).node.devices} devices" if nodes else ""
+            f"; {nodes} is its number of nodes, with {catalog.cluster(found).node.devices} devices each"
+            if nodes
+            else ""
         )
-        note = f"cluster {found}, the only one in the catalogue with this device{size}"
+        note = f"cluster {found}, the only cluster of the catalogue with this device{size}"
         document = assuming(document, (note,))
     if not isinstance(base, str) or ":" in base or cluster.keys() & {"nodes", "groups"}:
         return document
     if catalog.known("clusters", base) is None or devices_of_plan(document) is not None:
         return document
     devices = catalog.cluster(base).num_devices
-    return assuming(document, (f"gpus {devices}, the size of {base} in the catalogue",))
+    return assuming(document, (f"gpus {devices}, the number of devices of {base} in the catalogue",))
 
 
 def _whole_nodes(gpus: int, per_node: int, nodes: str, plan: Mapping[str, object]) -> str:

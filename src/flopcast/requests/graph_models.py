@@ -84,7 +84,7 @@ def refuse_graph_options(sizes: Sequence[str], autocast: bool) -> None:
     """
     allowed = "no value, because the model is not an exported graph"
     if autocast:
-        because = "for other models, set precision in the plan"
+        because = "only exported graphs need this option; for other models, the plan states the precision"
         raise spec_error("--autocast", True, allowed, because, "remove --autocast")
     if sizes:
         because = "only exported graphs have symbolic sizes"

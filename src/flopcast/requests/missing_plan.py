@@ -31,8 +31,9 @@ def is_whole(job: Job) -> bool:
     """Return whether a plan needs no completion, or cannot be completed.
 
     A plan is whole if it names its global batch and its degrees multiply to the number of devices; the
-    other fields then have their defaults. If they do not, flopcast may choose a degree that is not named. A
-    model of samples also needs a micro-batch, because kernels of single samples would be very small.
+    other fields then have their defaults. If they do not, flopcast may choose a degree that is not named.
+    If the batch of the job counts samples instead of sequences, a whole plan also names its micro-batch,
+    because the default of one sample would make kernels very small.
     """
     plan, devices = job.plan, job.cluster.num_devices
     named = plan.model_fields_set

@@ -12,7 +12,7 @@ from flopcast.requests.words import is_path
 def config_of(libraries: Libraries, model: str) -> Config:
     """Return the config of a file, of its folder, or of a name.
 
-    A text with a slash is a file if there is one, a name of the hub otherwise.
+    A text with a slash names a file if this file exists, and otherwise a model of the Hugging Face hub.
 
     Raises
     ------

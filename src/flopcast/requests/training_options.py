@@ -55,7 +55,7 @@ def with_plan(document: Document, request: JobRequest, devices: int | None) -> D
         return replaced.with_part("plan", settled | new)
     if any(name in document.mapping for name in OF_SERVING) or _is_whole(new, document, request, devices):
         left_out = ", ".join(name for name in own if name not in new)
-        note = f"the given plan replaces the plan of {document.name}, with its {left_out}"
+        note = f"the given plan replaces the whole plan of {document.name}, including its {left_out}"
         return assuming(replaced, (note,)) if left_out and request.source is None else replaced
     document, _ = in_long_names(document, "plan", document.mapping["plan"])
     document = document.with_part("plan", own | new)

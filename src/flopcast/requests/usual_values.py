@@ -23,7 +23,9 @@ LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 UNSTATED_CODE: dict[str, object] = {**TUNING_CODE, "stands_in": True}  # of fine-tunes: anybody's
-UNKNOWN_CODE = "the intervals of time and memory are wide, because other code may need more of both"
+UNKNOWN_CODE = (
+    "the intervals of time and memory are wide, because other training code may need more time and memory"
+)
 GRAPH_STACK = "torch-fsdp2"
 DOUBT = "the interval of memory is wide, because other training code may need more or less memory"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
@@ -91,7 +93,9 @@ def _beyond_context(document: Document) -> Document:
     length = batch.get("sequence_length", batch.get("seq")) if isinstance(batch, dict) else None
     if not isinstance(length, int) or not isinstance(context, int) or not 0 < context < length:
         return document
-    return assuming(document, (f"sequences of {length} tokens, beyond the model's context of {context}",))
+    return assuming(
+        document, (f"sequences of {length} tokens, more than the model's context of {context}",)
+    )
 
 
 def _without_images(document: Document) -> Document:

@@ -208,7 +208,7 @@ def _stages(text: str) -> list[dict[str, object]]:
         if name not in (*names, "all"):
             because = "exposed lists the stages that every step waits for"
             raise NotAllowedError(
-                f"exposed={'+'.join(names)}, some of these stages, or all, but no stage is called {name!r}",
+                f"exposed={'+'.join(names)}, or only some of these stages, but no stage is called {name!r}",
                 because,
                 "write exposed=all",
             )

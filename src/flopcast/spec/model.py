@@ -137,7 +137,10 @@ class Model(StrictModel):
         if not self.vocabulary and not is_graph(self.blocks):
             raise NotAllowedError("vocabulary: 1 or more", "only an exported graph has no vocabulary")
         if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError("blocks of the encoder, the last with ends_encoder, then blocks with cross")
+            raise ValueError(
+                "first the blocks of the encoder, of which the last has ends_encoder, and after them "
+                "blocks with cross"
+            )
         if self.adapters and self.mtp:
             raise ValueError("mtp: 0, if the model has adapters")
         if self.pattern and (wanted := pattern_that_fits(self.blocks, self.pattern)):

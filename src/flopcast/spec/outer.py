@@ -124,7 +124,7 @@ class Outer(StrictModel):
             right = {"topk": self.chunk} | swapped
             raise NotAllowedError(f"topk of at most {self.chunk}, the chunk", because, right)
         if self.index_bits is not None and not self.topk:
-            because = "without topk, peers send all values in order, and no positions"
+            because = "without topk, peers send all values in order, and therefore send no positions"
             raise NotAllowedError("no index_bits without topk", because, "remove index_bits")
         return self
 

@@ -33,8 +33,8 @@ class Recipe(Record):
     format : str
         Format of both operands of all three GEMMs.
     reads : int
-        How often a cast reads the tensor. Once: the scale is known, or computed for each block. Twice: the
-        largest value of the whole tensor must be found first.
+        How often a cast reads the tensor: once if the scale is known or computed for each block, twice if
+        the largest value of the whole tensor must be found first.
     cast_kernels : int
         Number of kernels of one cast: 3 if one kernel finds the largest value and another computes the
         scale.

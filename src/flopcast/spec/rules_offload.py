@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda _: "missing",
         fault=lambda c: f"is missing, but the plan offloads states to it ({offload_word(_placed(c))})",
         allowed="a description of the memory with capacity_bytes and bandwidths",
-        because="flopcast needs the size and the bandwidth of the memory that states are offloaded to",
+        because="flopcast needs the size and the bandwidth of the memory to which states are offloaded",
         fix=lambda c: (
             f"describe {_undescribed(c)[0]} with the values of your machine, such as {_example(c)}, "
             "or choose another cluster"

@@ -92,7 +92,9 @@ RULES: tuple[Rule, ...] = (
         field="plan.outer",
         holds=lambda c: _peers(c) == 1 or _outer(c).fragments <= c.structure.inner_steps,
         value=lambda c: f"fragments:{_outer(c).fragments}",
-        allowed=lambda c: f"at most {c.structure.inner_steps} fragments, the value of inner_steps",
+        allowed=lambda c: (
+            f"at most {c.structure.inner_steps} fragments, because inner_steps is {c.structure.inner_steps}"
+        ),
         because="after an inner step, at most one fragment is exchanged",
         fix=lambda c: _with(c, fragments=c.structure.inner_steps),
     ),
@@ -118,8 +120,8 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"cluster.tiers[{_unequal_directions(c)[0]}].receive_bytes_per_s",
         holds=lambda c: not _unequal_directions(c),
         allowed=(
-            "no value; only the last tier, between the peers, may have it, and each peer must fit "
-            "inside the tier before it"
+            "no value, except in the last tier, which connects the peers, and only if each peer fits "
+            "inside the tier before the last"
         ),
         because="inside a peer, flopcast supports only links with the same bandwidth in both directions",
         fix="remove receive_bytes_per_s, and set bytes_per_s to the slower direction",

@@ -115,6 +115,6 @@ class Tier(StrictModel):
         unknown = [name for name in self.library_fraction if name not in OF_LIBRARIES]
         if unknown:
             raise ValueError(
-                f"library_fraction: only the keys {', '.join(OF_LIBRARIES)}, without {', '.join(unknown)}"
+                f"library_fraction: only the keys {', '.join(OF_LIBRARIES)}, not {', '.join(unknown)}"
             )
         return self

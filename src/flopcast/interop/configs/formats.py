@@ -208,7 +208,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     name = kind or kind_of(document)
     if name in KINDS:
         if kind and _fit(document, kind) == NO_FIT and (best := _best(document)) and len(best) == 1:
-            fault, fix = f"is not that of a file of {kind}", f"write {best[0]} in place of {kind}"
+            fault, fix = "is not the format of this file", f"write {best[0]} in place of {kind}"
             because = f"its keys are those of {KINDS[best[0]].description}"
             allowed, where = KINDS[kind].description, document.where(())
             raise spec_error("format", kind, allowed, because, fix, where, fault)

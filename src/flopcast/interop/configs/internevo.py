@@ -111,7 +111,7 @@ def _weights(reader: JobReader, weight: int, sequence: int, replicas: int) -> No
     group, rest = divmod(weight, sequence)
     if rest or not group or replicas % group:
         allowed = (
-            f"a multiple of {sequence}, the number of ranks that share a sequence, and a divisor of "
+            f"a multiple of {sequence} (the number of ranks that share a sequence) that also divides "
             f"{sequence * replicas}"
         )
         because = (

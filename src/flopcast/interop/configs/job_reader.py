@@ -125,7 +125,7 @@ class JobReader(ConfigReader):
         if self.options.devices and stated not in (None, self.options.devices):
             self.assume(f"{self.options.devices} devices as requested, instead of {stated} in the file")
         if devices is not None and devices == self.options.whole and not (self.options.devices or stated):
-            self.assume(f"{devices} devices, all of the cluster, because no number of devices is stated")
+            self.assume(f"all {devices} devices of the cluster, because no number of devices is stated")
             self.other_ranks = f", or add --gpus N: without it, all {devices} devices of the cluster train"
         if devices is None:
             because = "flopcast needs the number of devices to compute the data-parallel degree"

@@ -184,7 +184,7 @@ def _modes(reader: JobReader) -> None:
         reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
     if policy == OFFLOADED_POLICY:
         reader.place(ACTIVATIONS, "remat_policy")
-        text = "the inputs of layers are offloaded too, although they stay on the device"
+        text = "the inputs of layers are offloaded too, although MaxText keeps them on the device"
         reader.assume(f"flopcast assumes that {text}", "remat_policy")
     narrow = reader.choice("quantization", QUANTISED, "")
     dtype = reader.choice("dtype", reader.words("dtypes"), "bf16")
@@ -210,7 +210,7 @@ def _override(reader: JobReader) -> None:
         return
     if not reader.flag(OVERRIDE):
         for key in given:
-            because = f"MaxText ignores this value: it takes the sizes of {base}"
+            because = f"MaxText ignores this value and takes the sizes of {base}"
             allowed = f"no value, because model_name is set and {OVERRIDE} is not true"
             reader.fault(key, allowed, because, f"remove {key}, or write {OVERRIDE}: true")
         return

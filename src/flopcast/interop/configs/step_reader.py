@@ -43,7 +43,8 @@ class StepReader(JobReader):
         further = {"the reference model": reference, "a reward model as large as the trained one": rewards}
         names = ["the log-probabilities of the trained model", *filter(further.get, further)]
         self.put(("step", "scorers"), len(names), key)
-        self.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", key)
+        models = ", ".join(names)
+        self.assume(f"scoring: the training workers run one forward pass for each of: {models}", key)
 
     def put_critic(self, estimator: str, critic: str, actor: str) -> None:
         """Put a trained critic, which must be as large as the actor, into a step."""

@@ -65,8 +65,10 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
     if reader.has(each_key) and layers:
         chunks = -(-whole // reader.count(each_key)) // stages
         if chunks < 1 or (chunks > 1) != (fewest > 1):
-            allowed = "a number that gives each stage one chunk, or several under a looped schedule"
-            because = f"{whole} layers, embedding and head included, are divided over {stages} stages"
+            allowed = (
+                "a number with which each stage has one chunk, or several chunks if the schedule is looped"
+            )
+            because = f"{whole} layers (with the embedding and the head) are divided over {stages} stages"
             reader.fault(each_key, allowed, because, "remove it")
             return
     if chunks > 1:

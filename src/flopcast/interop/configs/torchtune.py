@@ -96,8 +96,8 @@ def _lengths(reader: JobReader) -> None:
         reader.put(("batch", "sequence_length"), reader.count(key), key)
     else:
         reader.assume(
-            "tokenizer.max_seq_len is not given, so sequences have the context length of the model, or "
-            "that of --seq"
+            "tokenizer.max_seq_len is not given, so sequences have the context length of the model, unless "
+            "--seq states their length"
         )
     packed = "dataset.packed"
     reader.note_lengths(packed if reader.has(packed) else key, reader.flag(packed))

@@ -54,7 +54,7 @@ def export_chakra(job: Job) -> Exported:
         raise SpecError([_fault("plan.layers", word, "one strategy for all blocks", because)])
     report, plan = predicted(job), job.plan
     if (total := most_nodes(report)) > MOST_NODES:
-        most = f"a step of about {MOST_NODES} nodes over all ranks at most"
+        most = f"a step with at most about {MOST_NODES} nodes over all ranks"
         raise SpecError([_fault("plan.global_batch", plan.global_batch, most, f"the step has {total}")])
     graphs = [stage_graph(report, stage) for stage in range(plan.pipeline_parallel)]
     groups = groups_of(plan, tuple(group_sizes(report)))

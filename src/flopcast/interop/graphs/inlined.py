@@ -49,7 +49,7 @@ def _walk(
 ) -> list[str]:
     """Add the tensors and calls of a subgraph under their outer names; return its outputs."""
     if depth > DEEPEST:
-        raise ValueError(f"graphs are nested more than {DEEPEST} deep")
+        raise ValueError(f"graphs are nested in more than {DEEPEST} levels")
     aliases = dict(renamed)
 
     def named(name: str) -> str:

@@ -46,7 +46,9 @@ class Message(Record, eq=False):
             key, place = _varint(buffer, place, end)
             kind = key & 7
             if key < 8:
-                raise ValueError(f"a field with the number 0, which no message has, at byte {place}")
+                raise ValueError(
+                    f"the field that ends at byte {place} has the number 0, which no message uses"
+                )
             if kind == VARINT:
                 value, place = _varint(buffer, place, end)
                 yield key >> 3, value
@@ -62,7 +64,7 @@ class Message(Record, eq=False):
             yield key >> 3, Message(buffer=buffer, start=place, end=place + size, kind=kind)
             place += size
         if place < end:
-            raise ValueError(f"a message with more than {MOST_FIELDS} fields, at byte {place}")
+            raise ValueError(f"the message at byte {place} has more than {MOST_FIELDS} fields")
 
     def grouped(self) -> "Fields":
         """Return all fields, by their numbers.

@@ -98,7 +98,7 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
         return {} if usual.dispatcher == "all_to_all" else {"dispatcher": "all_to_all"}
     kind = args.choice(DISPATCHER, "allgather")
     if kind == "allgather":
-        text = "flopcast assumes that tokens are sent by an all-to-all and not all-gathered"
+        text = "flopcast assumes that tokens are sent by an all-to-all, not by all-gathers"
         args.assume(text, DISPATCHER)
     library: str = args.choice(BACKEND, "deepep") if kind == "flex" else usual.dispatcher
     library = "all_to_all" if kind == "alltoall" else library

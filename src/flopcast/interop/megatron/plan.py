@@ -110,13 +110,15 @@ def _batch(args: JobBuilder) -> None:
     args.put(("plan", "micro_batch"), micro, "--micro-batch-size")
     if not args.has("--global-batch-size"):
         args.assume(
-            f"--global-batch-size {micro * args.replicas}, Megatron-LM's default: one micro-batch for "
-            "each replica"
+            f"--global-batch-size {micro * args.replicas}, because Megatron-LM's default is one "
+            "micro-batch for each replica"
         )
     total = args.count("--global-batch-size", micro * args.replicas)
     args.put(("plan", "global_batch"), total, "--global-batch-size")
     if args.has("--rampup-batch-size"):
-        args.assume(f"the global batch size after the ramp-up, {total}", "--rampup-batch-size")
+        args.assume(
+            f"the global batch size of {total}, which is reached after the ramp-up", "--rampup-batch-size"
+        )
 
 
 def _modes(args: JobBuilder, tensor: int) -> None:

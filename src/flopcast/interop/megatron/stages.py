@@ -66,7 +66,10 @@ def _virtual(args: JobBuilder, stages: int) -> int:
         known = not args.faulty(*LAYERS, PIPELINE, SIZE) and not args.has(FIRST, LAST)
         if known and layers % (stages * size):
             whole = layers // stages
-            allowed = f"a divisor of {layers} / {stages} = {layers / stages:g} layers of a stage"
+            allowed = (
+                f"a divisor of {layers / stages:g}, the number of layers of a stage "
+                f"({layers} layers / {stages} stages)"
+            )
             fix = f"set {PIPELINE} to {nearest_divisor(layers, stages)}"
             if layers % stages == 0:
                 allowed += f": {listed(divisors(whole))}"

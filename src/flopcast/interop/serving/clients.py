@@ -213,7 +213,7 @@ def _put_random(reader: LaunchReader, output: int, prefix: int, *, lower: bool) 
     key = "random-range-ratio"
     ratio = reader.fraction(key, 0.0)
     if not lower and ratio == 1:
-        because = "the benchmark would then send empty prompts, which vLLM rejects"
+        because = "with a ratio of 1, the benchmark would send empty prompts, which vLLM rejects"
         reader.fault(key, "a number of at least 0, below 1", because, "write 0")
     if reader.program == OLDER and 0 < ratio < 1:
         allowed = "0 or 1, or no value"

@@ -58,8 +58,8 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
         degree = max(ranks // reader.count(cut), 1)
     if ranks % degree or (reader.has(cut) and reader.count(cut) * degree != ranks):
         because = (
-            f"expert parallelism × tensor parallelism of experts must be equal to {ranks}, the number "
-            "of ranks"
+            f"the degree of expert parallelism, multiplied by the tensor-parallel degree of experts, must "
+            f"be {ranks}, the number of ranks"
         )
         reader.contradiction(key, "tensor-parallel-size", because, ranks)
     elif degree > 1 and has_experts(entry) is False:

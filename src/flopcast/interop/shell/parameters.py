@@ -42,7 +42,7 @@ def parsed_values(words: Sequence[str], option: str) -> dict[str, str]:
         if not equals or not right or name in values or len(value) > MOST_LENGTH or not value.isprintable():
             allowed = "1=VALUE, 2=VALUE, …" if option == "--arg" else "NAME=VALUE"
             key = "its position" if option == "--arg" else "the name of its variable"
-            because = f"each value needs {key} and an equals sign, and is given once"
+            because = f"each value follows {key} and an equals sign, and may be given only once"
             edit = f"1={word}" if option == "--arg" and not equals else allowed
             problems.append(Problem(option, word, allowed, because, f"write {option} {edit}"))
         values[name] = value

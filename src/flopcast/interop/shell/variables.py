@@ -189,7 +189,7 @@ class Variables:
         value = self._expanded(part)
         self._spent += sum(len(piece.text) for piece in value)
         if self._spent > MAX_EXPANDED:
-            allowed = f"at most {MAX_EXPANDED} characters in all values"
+            allowed = f"at most {MAX_EXPANDED} characters in the values of all variables together"
             fix = "set the variable once"
             raise fault(self._name, part.line, "variable", part.written or part.text[:40], allowed, fix)
         return value

@@ -116,7 +116,7 @@ def _traces(
     reasons = {names[storage]: because for storage, because in division.whole.items()}
     if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
         traces = [kernels(*each, is_divided=False) for each in recordings]
-        because = "it would be divided differently in different micro-batches"
+        because = "the weight would be divided differently in different micro-batches"
         reasons = {kernel.weight: because for kernel in traces[0] if kernel.weight}
         division = TensorDivision()
     whole = [{"weight": weight, "because": because} for weight, because in reasons.items()]

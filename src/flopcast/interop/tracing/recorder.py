@@ -77,7 +77,7 @@ class Kept(Record):
 
 
 class Parameter(Record, kw_only=False):
-    """A weight of the model; tied weights count once. `layer` is the decoder layer, or ENDS."""
+    """A weight of the model; tied weights count once. `layer` is ENDS outside of all decoder layers."""
 
     name: str
     storage: int
