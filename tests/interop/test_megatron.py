@@ -520,7 +520,9 @@ def test_a_step_without_a_global_batch_is_one_micro_batch_of_every_replica():
     document = document_of(global_batch_size=None)
 
     assert document.data["plan"]["global_batch"] == 16
-    assert any("--global-batch-size 16, because Megatron-LM's default" in a for a in document.data["assumptions"])
+    assert any(
+        "--global-batch-size 16, because Megatron-LM's default" in a for a in document.data["assumptions"]
+    )
 
 
 def test_the_batch_after_its_ramp_up_is_forecast():

@@ -122,7 +122,7 @@ def test_all_errors_are_reported_together():
         ("rate=4/s prompt=lognormal(1500,300) output=1", "prompt_tokens", "write lognormal(1500, 0.2)"),
         ("rate=4/s prompt=lognormal(9,-1) output=1", "prompt_tokens", "SIGMA from 0"),
         ("rate=4/s prompt=lognormal(900,1,500) output=1", "prompt_tokens", "MEAN below LONGEST"),
-        ("rate=4/s prompt=3:0,4:0 output=1", "prompt_tokens", "one of them above 0"),
+        ("rate=4/s prompt=3:0,4:0 output=1", "prompt_tokens", "of which at least one is above 0"),
         ("rate=4/s prompt=3: output=1", "prompt_tokens", "no number"),
         ("rate=4/s prompt=nan:1 output=1", "prompt_tokens", "no number"),
         ("rate=4/s rate=5/s prompt=1 output=1", "rate_per_s", "remove all but one rate"),

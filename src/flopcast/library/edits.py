@@ -343,7 +343,7 @@ def _not_a_change(change: str, run: object) -> Problem:
     if re.fullmatch(r"[\w.-]+:\d+", change):
         fix = f"write --cluster {change}"
     if re.fullmatch(r"[kmbt]|(thousand|million|billion|trillion)s?", change.lower()):
-        because = "the shell has separated it from its number"
+        because = "the shell has separated this letter or word from its number"
         name, number = next(iter(run.items())) if isinstance(run, dict) and run else ("tokens", 2)
         letter = "k" if change[:2] == "th" else change[0].upper()
         fix = f"join it to its number: write --{name} {number}{letter}"

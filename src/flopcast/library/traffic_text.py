@@ -146,7 +146,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         data[f"{metric}_s"] = match[3]
         if match[2] and not 0 < float(match[2]) < 100:
             allowed = "a percentile above 0 and below 100"
-            because = f"a percentile lies above 0 and below 100, and {match[2]} does not"
+            because = f"a percentile is above 0 and below 100, and {match[2]} is outside of this range"
             digits = match[2].replace(".", "").replace("100", "999")
             meant = f"{digits[:2]}.{digits[2:]}".rstrip(".") if digits > "50" else "99"  # p999 is p99.9
             fix = Fix(f"write {metric}_p{meant}={match[3]}", ({"": f"{metric}_p{meant}={match[3]}"},), word)

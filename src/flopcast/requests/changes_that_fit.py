@@ -46,7 +46,7 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> tuple
     changes = tuple(_changes(job, fixed, needed_ratio))
     if not changes:
         most = job.cluster.num_devices * 2**DOUBLINGS
-        tried = f"it fits neither with offload, nor with a shorter sequence, nor on {most:,} devices"
+        tried = f"the job fits neither with offload, nor with a shorter sequence, nor on {most:,} devices"
         return f"{told} Use larger devices or a smaller model: {tried}.", ()
     head = (
         "The job fits with this change" if len(changes) == 1 else "The job fits with each of these changes"

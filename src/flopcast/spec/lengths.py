@@ -235,7 +235,7 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
     weights = tuple(_number(str(row[1]).removesuffix("%")) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:
         because = "a weight is the relative frequency of a length, and at least one length must occur"
-        raise _fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1")
+        raise _fault("weights of at least 0, of which at least one is above 0", because, f"{tokens[0]}:1")
     return Lengths(distribution="histogram", tokens=tokens, weights=weights)
 
 

@@ -71,7 +71,7 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
             yield MatrixFault(row, column, value, "above 0", because, f"change it to the bandwidth {pair}")
         elif isfinite(back) and back > 0 and value > MOST_ASYMMETRY_RATIO * back:
             allowed = (
-                f"at most {MOST_ASYMMETRY_RATIO:g} times the bandwidth in the opposite direction, {back:g}"
+                f"at most {MOST_ASYMMETRY_RATIO:g} times the bandwidth in the opposite direction ({back:g})"
             )
             because = (
                 "the bandwidths of the two directions of a link are similar, so one of these two is "

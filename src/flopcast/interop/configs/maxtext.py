@@ -161,7 +161,10 @@ def _batch(reader: JobReader, ranks: int) -> None:
     whole = replicas * pieces
     if total != int(total) or int(total) % whole:
         parts = f"{replicas} replicas with {counted(pieces, 'micro-batch')} each"
-        because = f"{each:g} · {ranks} devices = {total:g} sequences cannot be divided evenly among {parts}"
+        because = (
+            f"the {total:g} sequences of {ranks} devices ({each:g} on each device) cannot be divided "
+            f"evenly among {parts}"
+        )
         allowed = "a whole number" if whole == ranks else f"a multiple of {whole / ranks:g}"
         fewer = total == int(total) and whole % int(total) == 0 and stages == 1
         tensor = reader.degree("tensor_parallel") * whole // int(total) if fewer else 1

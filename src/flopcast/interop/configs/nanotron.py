@@ -145,7 +145,10 @@ def _stack(reader: JobReader) -> object:
     gradients = {"dtype": "fp32" if wide else "bf16", "bucket_elements": elements}
     stage = reader.raw("optimizer.zero_stage")
     collective = {"collective": "reduce_scatter"} if stage == 1 else {}
-    reader.assume("stack pytorch-ddp, the most similar one: eager blocks, with fused attention and norms")
+    reader.assume(
+        "stack pytorch-ddp, the most similar stack of the catalogue: eager blocks with fused attention "
+        "and norms"
+    )
     changes: dict[str, object] = {
         "rewrites": ["fused_layernorm", "unfused_rope", "unfused_gate"],
         "gradients": gradients | collective,

@@ -62,7 +62,9 @@ def _rollout(reader: StepReader) -> None:
         reader.assume("the trained model itself generates the answers, without a serving engine", "engine")
         return
     if not reader.has("mode"):
-        because = "vLLM then runs on further devices, whose number this file does not state"
+        because = (
+            "without this setting, vLLM runs on further devices, whose number this file does not state"
+        )
         reader.fault("mode", "colocate", because, f"add {reader.first('mode')}: colocate", "is missing")
     reader.choice("mode", MODES, "colocate")
     reader.put_engine("vllm", ("engine_memory", 0.3), ("engine_tensor", 1), "engine", "engine_memory")

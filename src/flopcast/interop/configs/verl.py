@@ -96,7 +96,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
                 "old releases of veRL divide this number by the number of data-parallel ranks, and "
                 "newer releases ignore it"
             )
-            fix = f"write {MICRO}, the sequences of a device"
+            fix = f"write {MICRO}, the number of sequences of a device"
             fix = f"remove {OLDER_MICRO}" if reader.has(MICRO) else fix
             reader.fault(OLDER_MICRO, MICRO, because, fix)
         reader.put_whole_batch((MICRO, 4), ("batch", 256), replicas, "sequences")

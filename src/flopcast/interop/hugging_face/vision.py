@@ -52,7 +52,8 @@ def _notes(read: Reader, whole: Reader, family: str, tower: Tower) -> Iterator[s
         value = read.raw(key)
         if value not in (None, built):
             counted = json.dumps(built)
-            yield f"{KEY}.{key} = {json.dumps(value)} is ignored: the cost is that of {key} = {counted}"
+            ignored = f"{KEY}.{key} = {json.dumps(value)} is ignored"
+            yield f"{ignored}: flopcast predicts the cost of {key} = {counted}"
     for key in read.unused(SILENT | IGNORED):
         yield f"{KEY}.{key} is not a known key, and was ignored"
     if whole.raw("vision_feature_select_strategy") == "full" and tower.get("class_token"):
@@ -61,6 +62,6 @@ def _notes(read: Reader, whole: Reader, family: str, tower: Tower) -> Iterator[s
         yield f"{key} is not a known key of {family}, and was ignored"
     if read.defaults:
         taken = ", ".join(f"{key} {value}" for key, value in read.defaults.items())
-        yield f"not given in {KEY}, so the default of {family}: {taken}"
+        yield f"{KEY} does not state these values, so they have the defaults of {family}: {taken}"
     if tower.get("tiles", 1) > 1:
         yield f"images are divided into at most {tower['tiles']} tiles, which is the default"

@@ -306,7 +306,7 @@ def _of_pools(
     )
     same = "all instances are predicted with the settings of the decode instances"
     lost = [
-        f"{key} {theirs.get(key, 'by default')} of the prefill instances is ignored: {same}"
+        f"the prefill instances have {key} {theirs.get(key, 'by default')}, which is ignored: {same}"
         for key in sorted({*theirs, *shared})
         if theirs.get(key) != shared.get(key)
     ]
