@@ -615,6 +615,24 @@ CASES = [
         "add sequence_length: 1024", "remove global_batch, because plan already has gbs=8",
     ]),
     ("import empty.json", "{}\n", ["give a script, a configuration or a job file that has content"]),
+    ("predict llama-3.1-8b --engine vllm --cluster dgx-h100 --gpus 1 --traffic trace=azure.csv",
+     "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,374,44\n2023-11-16 18:17:04.0,n.a.,9\n"
+     "2023-13-16 18:17:04.1,91,16\n", [
+        "write a whole number in this cell, or remove the line",
+        "write a date and a time in this cell, or remove the line",
+    ]),
+    ("predict run.sh --cluster dgx-h100",
+     MEGATRON.replace("paralel-size 2", "parallel-size 2 --pipeline-model-parallel-size 3").replace(
+         "nnodes 4", "nnodes 6").replace("size 50", "size 64"), [
+        "add --decoder-first-pipeline-num-layers 10, or write --pipeline-model-parallel-size 2"
+    ]),
+    ("predict --model config.json --gpus 8",
+     '{"model_type": "llama", "hidden_act": "swigelu", "hidden_size": 4096, "intermediate_size": 14336,\n'
+     '"num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}', ["write silu"]),
+    ("checkpoint llama-3.2-1b --gpus 16 --plan tp=2 --checkpoint nvme --to-plan 'dp=4 tensor=4'", "", [
+        "did you mean tensor_parallel?"
+    ]),
+    (f"{JOB} --site site.yaml", "power_limit_w: 500 kW\n", ["set power_limit_w to 700 W"]),
 ]  # fmt: skip
 
 

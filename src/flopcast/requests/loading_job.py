@@ -61,7 +61,7 @@ def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:
     if changed & {"pipeline_parallel", "virtual_stages"}:  # the plan that saves has other stages
         fields = {name: value for name, value in fields.items() if name not in OF_STAGES}
     fields |= words
-    plan = build(Plan, Document(OPTION, {"plan": fields}, {}), fields, ("plan",))
+    plan = build(Plan, Document(OPTION, {"plan": words}, {}), fields, ("plan",))
     stated = {name: getattr(plan, name) for name in changed}
     if wrong := impossible_degrees(job, stated):
         raise SpecError(replace(each, where=OPTION) for each in wrong)

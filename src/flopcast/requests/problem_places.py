@@ -5,6 +5,7 @@ Elsewhere: places of values that are invalid (files/validate.py).
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from flopcast.errors import Problem, shown
 from flopcast.files.field_paths import dotted, path_of, value_at
@@ -12,7 +13,7 @@ from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names
-from flopcast.quantities import exactly, fraction_of
+from flopcast.quantities import exactly, fraction_of, parse_quantity
 from flopcast.records import replace
 from flopcast.spec.recompute import FIELDS
 from flopcast.units import units_of
@@ -48,8 +49,21 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
             fault = fault or (f"= {shown(problem.value)} (from {key}) is not allowed" if key else "")
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"
-        placed.append(replace(problem, where=where, fix=fix, fault=fault))
+        value = _as_written(problem.value, value_at(document.data, path), str(path[-1]))
+        placed.append(replace(problem, value=value, where=where, fix=fix, fault=fault))
     return placed
+
+
+def _as_written(value: object, text: object, name: str) -> object:
+    """Return the text of a quantity in a document if it has this value, or else the value.
+
+    >>> _as_written(5e5, "500 kW", "power_limit_w"), _as_written(5e5, "400 W", "power_limit_w")
+    ('500 kW', 500000.0)
+    """
+    with suppress(ValueError):
+        if isinstance(text, str) and (units := units_of(name)) and parse_quantity(text, units) == value:
+            return text
+    return value
 
 
 def _right_value(problem: Problem, path: Path) -> str:

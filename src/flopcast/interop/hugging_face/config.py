@@ -30,6 +30,7 @@ from flopcast.interop.hugging_face.decoder_facts import (
     DecoderFacts,
     feed_forward_of,
     kind_of_layer,
+    meant_activation,
     mixer_of,
     with_encoder,
 )
@@ -174,7 +175,9 @@ def _architecture(reader: Reader, family: Family) -> DecoderFacts:
     known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not decoder.gated]
     if decoder.activation not in known:
         because = "flopcast does not support other activations of this MLP"
-        reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the most similar one")
+        usual = str(getattr(family.facts.get("activation"), "default", ""))
+        right = meant_activation(decoder.activation, gated=decoder.gated, usual=usual)
+        reader.fault(reader.key_of("activation"), ", ".join(known), because, f"write {right}")
     _check_musts(reader, family, decoder)
     return decoder
 

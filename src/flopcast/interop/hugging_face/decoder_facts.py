@@ -8,6 +8,7 @@ Elsewhere: reading the facts from a config, and the whole model (config.py).
 from typing import Any
 
 from flopcast.dtypes import Probability
+from flopcast.files.nearest_names import nearest
 from flopcast.records import Record
 
 ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take the second
@@ -21,6 +22,19 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take
     **dict.fromkeys(("relu2", "sqrelu"), ("relu2", "")),
     "xielu": ("gelu", ""),  # one pass with two numbers of its own for each layer, which are not counted
 }
+
+
+def meant_activation(written: str, *, gated: bool, usual: str) -> str:
+    """Return the name in transformers of the activation that a wrong name means, or else the usual one.
+
+    The names that other software gives to gated MLPs have a meaning, too.
+
+    >>> [meant_activation(name, gated=True, usual="silu") for name in ("swigelu", "geglu", "tanh")]
+    ['silu', 'gelu', 'silu']
+    """
+    names = {name: name for name, kinds in ACTIVATIONS.items() if kinds[gated]}
+    names = {ACTIVATIONS[name][gated]: name for name in reversed(names)} | names
+    return names.get(next(iter(nearest(written, names)), usual), next(iter(names.values())))
 
 
 class DecoderFacts(Record):

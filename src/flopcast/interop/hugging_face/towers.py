@@ -14,7 +14,7 @@ from math import isqrt
 from typing import Any
 
 from flopcast.fixes import set_to
-from flopcast.interop.hugging_face.decoder_facts import ACTIVATIONS
+from flopcast.interop.hugging_face.decoder_facts import ACTIVATIONS, meant_activation
 from flopcast.interop.hugging_face.values import Reader
 from flopcast.spec.divisors import nearest_divisor
 
@@ -37,10 +37,12 @@ def _block(read: Reader, heads: int, ffn_hidden: int, usual: str = "gelu", **oth
     """Return a block without a mask, with biases unless `bias` is false; `usual` is the activation."""
     gated, bias = bool(other.pop("gated", False)), bool(other.pop("bias", True))
     turned = other.pop("rotary", True)
-    known = ACTIVATIONS.get(str(read.value("text", ("hidden_act",), usual)))
+    written = str(read.value("text", ("hidden_act",), usual))
+    known = ACTIVATIONS.get(written)
     if known is None or not known[gated]:
         allowed = ", ".join(name for name, kinds in ACTIVATIONS.items() if kinds[gated])
-        read.fault("hidden_act", allowed, "flopcast does not support other activations", "choose gelu")
+        fix = f"write {meant_activation(written, gated=gated, usual=usual)}"
+        read.fault("hidden_act", allowed, "flopcast does not support other activations", fix)
         known = ACTIVATIONS["gelu"]
     return {
         "mixer": {

@@ -49,6 +49,23 @@ def read_stages(args: JobBuilder, stages: int) -> None:
         _ends(args, stages, chunks)
     elif args.has(EMBEDDING, LOSS):
         _counted_ends(args, stages, chunks)
+    elif args.layers % stages and not args.has("--deepspeed") and not args.faulty(*LAYERS, PIPELINE, SIZE):
+        _undivided(args, stages, chunks)
+
+
+def _undivided(args: JobBuilder, stages: int, chunks: int) -> None:
+    """Report stages that do not divide the layers, with which Megatron-LM does not start.
+
+    The fix keeps the number of stages if the first one may have fewer layers than the others.
+    """
+    others = stages - 1
+    rest = next((rest for rest in (-(-args.layers // stages), args.layers // stages)
+                 if 0 < rest * others < args.layers), 0)  # fmt: skip
+    fix = f"write {PIPELINE} {nearest_divisor(args.layers, stages)}"
+    if rest and chunks == 1:
+        fix = f"add {FIRST} {args.layers - rest * others}, or {fix}"
+    because = f"Megatron-LM starts only with equal stages, unless {FIRST} or {LAST} is given"
+    args.fault(PIPELINE, stages, f"a divisor of {args.layers}, the number of layers", because, fix)
 
 
 def _virtual(args: JobBuilder, stages: int) -> int:

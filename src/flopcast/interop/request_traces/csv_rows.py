@@ -100,9 +100,13 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
     if short:
         rows = ((int(numbers[row]), cells[row]) for row in short[:MOST_SHOWN])
         raise SpecError(_short(rules, line, each, columns) for line, each in rows)
-    arrival_s = _column(cells, columns.arrival, numbers, "arrival", rules)
-    prompt = _column(cells, columns.prompt, numbers, "prompt_tokens", rules).astype(np.intp)
-    output = _column(cells, columns.output, numbers, "output_tokens", rules).astype(np.intp)
+    faults: list[Problem] = []
+    arrival_s = _column(cells, columns.arrival, numbers, "arrival", rules, faults)
+    prompts = _column(cells, columns.prompt, numbers, "prompt_tokens", rules, faults)
+    outputs = _column(cells, columns.output, numbers, "output_tokens", rules, faults)
+    if faults:
+        raise SpecError(faults)
+    prompt, output = prompts.astype(np.intp), outputs.astype(np.intp)
     segments, ids = np.broadcast_to(np.intp(0), (len(cells),)), np.zeros(0, np.intp)
     tokens = ids
     if columns.hashes is not None:
@@ -134,26 +138,22 @@ def block_tokens(prompt: Integers, segments: Integers, block: int) -> Integers:
     return np.clip(left, 0, block)
 
 
-def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rules: Rules) -> Counts:
+def _column(
+    cells: list[list[str]], place: int, lines: Integers, name: str, rules: Rules, faults: list[Problem]
+) -> Counts:
     """Return a column as numbers, which are whole numbers if they count tokens; calendar times become
     seconds.
 
-    Raises
-    ------
-    SpecError
-        Cells are neither; at most MOST_SHOWN of them are reported.
+    Cells that are neither become `faults`, at most MOST_SHOWN of them.
     """
     texts = [each[place] for each in cells]
-    if name == "arrival" and texts and ":" in texts[0]:
-        plain = [_ZONE.sub("", text.strip().strip('"')) for text in texts]
-        try:
-            return np.array(plain, dtype="datetime64[ns]").astype(np.int64) / 1e9
-        except ValueError:
-            texts = plain
+    dated = name == "arrival" and any(":" in text for text in texts)
+    if dated:
+        texts = [_ZONE.sub("", text.strip().strip('"')) for text in texts]
     try:
-        values: Counts = np.array(texts, dtype=np.float64)
+        values = _seconds(texts) if dated else np.array(texts, dtype=np.float64)
     except ValueError:
-        values = np.array([_number(text) for text in texts])
+        values = np.array([_number(text, dated) for text in texts])
     whole = (values == np.floor(values)) & (np.abs(values) < _WIDEST)
     wrong = np.flatnonzero(~(np.isfinite(values) if name == "arrival" else whole)).tolist()
     if wrong:
@@ -161,19 +161,24 @@ def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rule
         because, noun = "this column contains numbers of tokens", "a whole number"
         if name == "arrival":
             allowed, because = "a number, or a date and a time", "this column contains times"
-            noun = "a number"
+            noun = "a date and a time" if dated else "a number"
         fix = f"write {noun} in this cell, or remove the line"
         field, shown = f"{rules.field} {name}", wrong[:MOST_SHOWN]
-        raise SpecError(
+        faults += (
             Problem(field, texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}") for row in shown
         )
     return values
 
 
-def _number(text: str) -> float:
-    """Return a number, or NaN for anything else."""
+def _seconds(texts: list[str]) -> Counts:
+    """Return dates with a time as seconds since 1970, of the shape of `texts`."""
+    return np.array(texts, dtype="datetime64[ns]").astype(np.int64) / 1e9
+
+
+def _number(text: str, dated: bool) -> float:
+    """Return a number, or the seconds of a date, or NaN for anything else."""
     try:
-        return float(text)
+        return float(_seconds([text])[0] if dated else text)
     except ValueError:
         return float("nan")
 

@@ -229,13 +229,18 @@ class LaunchReader(ConfigReader):
         """Return how an engine divides prompts, from its switch for chunked prefill."""
         return "chunked" if self.flag(key) else "whole"
 
-    def put_memory(self, key: str, share: float = 1.0) -> None:
-        """Set the part of the memory that the engine uses, if it is stated; `share` of it are used."""
+    def put_memory(
+        self, key: str, share: float = 1.0, part: str = "device memory that the engine uses"
+    ) -> None:
+        """Set the part of the memory that the engine uses, if it is stated; `share` of it are used.
+
+        `part` says in an error what the key is a fraction of.
+        """
         value = self.raw(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:
             self.put(("engine", "memory_fraction"), share * float(value), key)
         elif self.has(key):
-            because = "this setting is the fraction of device memory that the engine uses"
+            because = f"this setting is the fraction of {part}"
             allowed = "a number above 0, at most 1"
             self.fault(key, allowed, because, as_fraction(value, allowed) or "write 0.9")
 

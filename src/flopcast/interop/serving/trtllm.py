@@ -73,7 +73,7 @@ def _read_limits(reader: LaunchReader) -> None:
     reader.put_count("max_sequences", "max-batch-size")
     reader.put_count("max_tokens", "max-num-tokens")
     part = "kv-cache-config.free-gpu-memory-fraction"
-    reader.put_memory(part)
+    reader.put_memory(part, part="the memory that the weights leave free, which the KV cache uses")
     if reader.has(part):
         reader.assume(
             "flopcast applies the fraction to the whole device memory instead of the memory that the"
