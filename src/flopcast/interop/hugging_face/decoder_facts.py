@@ -29,7 +29,7 @@ def meant_activation(written: str, *, gated: bool, usual: str) -> str:
 
     The names that other software gives to gated MLPs have a meaning, too.
 
-    >>> [meant_activation(name, gated=True, usual="silu") for name in ("swigelu", "geglu", "tanh")]
+    >>> [meant_activation(name, gated=True, usual="silu") for name in ("swigelu", "geglu", "laplace")]
     ['silu', 'gelu', 'silu']
     """
     names = {name: name for name, kinds in ACTIVATIONS.items() if kinds[gated]}
