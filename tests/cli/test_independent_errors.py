@@ -616,7 +616,7 @@ CASES = [
     ]),
     ("import empty.json", "{}\n", ["give a script, a configuration or a job file that has content"]),
     ("predict llama-3.1-8b --engine vllm --cluster dgx-h100 --gpus 1 --traffic trace=azure.csv",
-     "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,374,44\n2023-11-16 18:17:04.0,n.a.,9\n"
+     "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,374,44\n2023-11-16 18:17:04,n.a.,9\n"
      "2023-13-16 18:17:04.1,91,16\n", [
         "write a whole number in this cell, or remove the line",
         "write a date and a time in this cell, or remove the line",
