@@ -63,7 +63,7 @@ def model_of_graph(graph: OperatorGraph) -> tuple[dict[str, object], tuple[str, 
 
 def _too_many(graph: OperatorGraph, blocks: "Sequence[tuple[_Block, int]]") -> SpecError:
     count = sum(len(block.operators) for block, _ in blocks)
-    because = f"the graph has {count}, even if equal layers count only once"
+    because = f"the graph has {count} distinct operators, even if equal layers count only once"
     allowed, fix = f"at most {MOST_OPERATORS} distinct operators", "export a part of the model"
     return spec_error("model", graph.name, allowed, because, fix, fault="is too large")
 

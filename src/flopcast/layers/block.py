@@ -156,16 +156,16 @@ class Block(AbstractLayer):
     @model_validator(mode="after")
     def _an_encoder_reads_the_source(self) -> "Block":
         if self.ends_encoder and (self.reads != "source" or self.count > 1):
-            raise ValueError("ends_encoder may be true only in an entry with count 1 and reads = source")
+            raise ValueError("ends_encoder: true only in an entry with count: 1 and reads: source")
         if self.cross and (self.reads == "source" or self.residual != "sequential"):
-            raise ValueError("cross only in an entry with reads = sequence and residual = sequential")
+            raise ValueError("cross only in an entry with reads: sequence and residual: sequential")
         return self
 
     @model_validator(mode="after")
     def _parallel_halves_share_a_region(self) -> "Block":
         for field, half in (("mixer", self.mixer), ("feed_forward", self.feed_forward)):
             if self.residual != "sequential" and not half.in_tensor_region:
-                raise ValueError(f"residual = sequential, if {field} is of kind {half.kind}")
+                raise ValueError(f"residual: sequential, if {field} is of kind {half.kind}")
         return self
 
     @model_validator(mode="after")

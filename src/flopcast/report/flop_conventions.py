@@ -160,7 +160,7 @@ CONVENTIONS = {
         formula=_bridge_flop,
         frameworks=("megatron-bridge",),
         source="num_floating_point_operations of Megatron-Bridge (utils/flop_utils.py): as"
-        " megatron-core-causal; of a window of w tokens w / 2 keys a query, half of those that it sees",
+        " megatron-core-causal, but a window of w tokens counts as w / 2 keys for each query",
     ),
     "hardware": Convention(
         formula=lambda job: _hardware_flop(job, causal=False),

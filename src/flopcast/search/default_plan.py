@@ -310,7 +310,7 @@ def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
     settled = ", ".join(f"{name} = {value}" for name, value in fixed.items()) or "nothing"
     return (
         f"no plan is possible: each of {tried} plans for {job.model.name} on {job.cluster.num_devices}"
-        f" devices breaks a rule; you fixed {settled}.\nGive the whole plan to see which rule it breaks."
+        f" devices breaks a rule; you fixed {settled}.\nGive a whole plan to see its broken rules."
     )
 
 

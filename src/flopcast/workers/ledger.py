@@ -24,8 +24,8 @@ CREATE TABLE digests (name TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID
 CREATE TABLE chunks (name TEXT PRIMARY KEY, result TEXT NOT NULL) WITHOUT ROWID;
 """
 BECAUSE = {
-    QUESTION: "the ledger contains results of another search: its job, space, objectives or limits differ",
-    PROGRAM: "the results in the ledger come from another version of flopcast: its code, catalogue or"
+    QUESTION: "the ledger has results of another search, whose job, space, objectives or limits differ",
+    PROGRAM: "the results in the ledger come from another version of flopcast, whose code, catalogue or"
     " curves differ",
 }
 

@@ -85,7 +85,7 @@ def with_listed_lengths(job: Job) -> Job:
             ranks.append(RankBatch(micro_batches=micro_batches))
     longest = max(one.sequence_length or sum(one.documents) for each in ranks for one in each.micro_batches)
     number = sum(len(pieces) for pieces in lists)
-    note = f"global_batch {number * job.plan.micro_batch}, the micro-batches of the distribution"
+    note = f"global_batch {number * job.plan.micro_batch}: all sequences of the given distribution"
     return job.model_copy(
         update={
             "batch": job.batch.model_copy(
@@ -177,5 +177,5 @@ def _by_length(distribution: LengthDistribution, job: Job) -> list[list[_Piece]]
 def _too_long(distribution: LengthDistribution, tokens: int, most: int, degree: str) -> Problem:
     """Return the error of a sequence that no group of ranks holds."""
     allowed = f"enough for sequences of {tokens} tokens"
-    because = f"a group of ranks holds at most {most} tokens, rank_tokens · {degree}"
+    because = f"a group of ranks holds at most {most} tokens (rank_tokens · {degree})"
     return Problem(RANK, distribution.rank_tokens, allowed, because, f"change {RANK} to more")

@@ -183,7 +183,7 @@ def _does_not_fit(report: Report) -> Iterator[str]:
     if memory.verdict == "does not fit":
         yield (
             f"The job as described does not fit: {memory.need}. If the real run did not run out"
-            " of memory, its plan or precision differs from this description: check them"
+            " of memory, its plan or precision differs from this description, so check both"
         )
 
 

@@ -280,7 +280,7 @@ def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Sus
 
 def _needed(faster: Report, suspect: Suspect) -> tuple[str, ...]:
     """Return a sentence about the memory after a change; none if the suspect is tight, which says it."""
-    return () if suspect.is_tight else (f"it then fits: memory is {faster.memory.need}",)
+    return () if suspect.is_tight else (f"with this change, the job fits: memory is {faster.memory.need}",)
 
 
 def saving(report: Report, faster: Report) -> Suspect:

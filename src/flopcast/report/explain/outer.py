@@ -18,7 +18,7 @@ def explain_outer(found: OuterRound, job: Job, note: str) -> Explanation:
     if tier.receive_bytes_per_s is not None:
         rates += f" and receive at {show(tier.receive_bytes_per_s, 'B/s')}"
     if (slowest := min(link_fractions(job))) < 1:
-        rates += f", {slowest:.0%} of it for the slowest peer"
+        rates += f", and the slowest peer at {slowest:.0%} of this rate"
     return Explanation(
         name=OUTER_ROUND,
         amount=found.step_time_s - found.inner_step_s,
