@@ -586,6 +586,10 @@ CASES = [
         "write bytes_per_s: 50 GB/s",
         "write 1 in place of ib, the number of infiniband in dgx-h100",
     ]),
+    ("predict radix.sh --cluster dgx-h100:1",
+     SGLANG.replace("6 --mem-fraction-static 88", "2 --disable-radix-cache nope"), [
+        "write --disable-radix-cache without a value",
+    ]),
     ("predict kind.json --model llama-3-8b --cluster dgx-h100:1 --kind deepsped",
      '{"train_batch_size": -64, "bf16": {"enabled": true}, "zero_optimization": {"stage": 4}}', [
         "did you mean deepspeed?", "write 64 in place of -64", "write 3",

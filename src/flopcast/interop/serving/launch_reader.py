@@ -118,7 +118,7 @@ class LaunchReader(ConfigReader):
     def _as_written(self, problem: Problem) -> Problem:
         shown, fix = self.shown(problem.field), problem.fix
         is_switch = shown.startswith("-") and problem.field in self.launch_keys.switches.split()
-        turns_off = str(problem.value).lower().startswith(("f", "n"))
+        turns_off = re.match("(?i)f|no?$", str(problem.value)) is not None
         if is_switch and (fix == "write true" or (fix == "write false" and not turns_off)):
             return replace(problem, field=shown, allowed="no value", fix=f"write {shown} without a value")
         if fix.startswith("write ") and len(fix.split()) == 2:
