@@ -219,7 +219,7 @@ def test_what_can_never_run_is_refused_with_the_fix(changes, field, fix):
 def test_the_error_of_a_long_request_says_how_many_tokens_fit():
     long = independent_requests(np.zeros(2), np.array([10, 2000]), np.array([10, 100]))
 
-    with pytest.raises(SpecError, match="at most 1600, the number of tokens that fit"):
+    with pytest.raises(SpecError, match=r"at most 1600 \(the number of tokens that fit"):
         run(long, Limits(max_sequences=1, max_tokens=64, kv_blocks=100), seconds)
 
 
