@@ -225,7 +225,7 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     """Yield what the two jobs contradict each other in: devices, model, lengths of answers."""
     devices = [job.cluster.num_devices for job in (rollout, training)]
     if not plan.apart and devices[0] != devices[1]:
-        allowed = f"{devices[0]} devices, those of rollout.cluster"
+        allowed = f"{devices[0]} devices, as many as rollout.cluster has"
         because = "both jobs run on the same devices"
         node = training.cluster.node.devices
         written = [f"{training.cluster.name}:{max(each // node, 1)}" for each in devices]
@@ -244,7 +244,7 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
         yield Problem("training.plan.global_batch", batch, allowed, because, fix)
     shapes = [(job.model.hidden, job.model.num_blocks, job.model.vocabulary) for job in (rollout, training)]
     if shapes[0] != shapes[1]:
-        allowed = f"a model of the size of {rollout.model.name}"
+        allowed = f"a model of the same size as {rollout.model.name}"
         because = "the engine generates with the weights that are trained"
         fix = set_to({"training.model": rollout.model.name}, {"rollout.model": training.model.name})
         yield Problem("training.model", training.model.name, allowed, because, fix)

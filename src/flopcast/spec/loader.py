@@ -66,9 +66,7 @@ class LoaderStage(StrictModel):
     @model_validator(mode="after")
     def _one_kind(self) -> "LoaderStage":
         if (self.sample_s is None) == (self.sample_bytes is None):
-            because = (
-                "because a stage either processes a sample (sample_s) or moves its bytes (sample_bytes)"
-            )
+            because = "a stage either processes a sample (sample_s) or moves its bytes (sample_bytes)"
             raise NotAllowedError("either sample_s or sample_bytes", because, "state one of them")
         if self.row_bytes is not None and (self.sample_s is not None or self.through not in OF_ROWS):
             because = "only stages with through: zero_copy or host read scattered rows"
