@@ -205,8 +205,10 @@ def parse_tokens(text: str, noun: str = "tok(?:en)?s?", thousand: int = 1000) ->
     return count
 
 
-def parse_length(text: str) -> int:
+def parse_length(text: str, thousand: int = 1024) -> int:
     """Return the number of tokens of a sequence, as people write context lengths: 32k is 32,768.
+
+    `thousand` is the value of k.
 
     Raises
     ------
@@ -219,7 +221,7 @@ def parse_length(text: str) -> int:
     (4096, 4096, 32768, 1048576)
     """
     with suppress(ValueError):
-        if (count := parse_tokens(text, thousand=1024)).is_integer() and 0 <= count < 1e12:
+        if (count := parse_tokens(text, thousand=thousand)).is_integer() and 0 <= count < 1e12:
             return int(count)
     raise ValueError("a whole number of tokens, such as 8192, 8k or 1M")
 

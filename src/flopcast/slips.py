@@ -35,13 +35,14 @@ _SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off
 OFF = ("false", *(word for word, meaning in _SWITCHES.items() if meaning == "false"))
 
 
-def meant(value: object, allowed: str, fix: str = "") -> str:
+def meant(value: object, allowed: str, fix: str = "", thousand: int = 1024) -> str:
     """Return the allowed number or word that a wrong value certainly means; "" if none is certain.
 
     Parameters
     ----------
     value : the wrong value, as a file or an option has it
     allowed, fix : the allowed values, and the present fix, in the words of an error
+    thousand : the value of k
 
     Examples
     --------
@@ -78,6 +79,7 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
             str(value).strip(" \"'[],;"),
             allowed,
             _EXAMPLE.search(allowed) or _EXAMPLE.search(fix),
+            thousand,
             whole=any(number.groups()),
         )
     return _word(str(value).strip(" \"'"), allowed)
@@ -92,7 +94,7 @@ def whole_number(value: object, otherwise: int) -> int:
     return int(meant(value, "a whole number of at least 1") or otherwise)
 
 
-def _number(text: str, allowed: str, usual: re.Match[str] | None, *, whole: bool) -> str:
+def _number(text: str, allowed: str, usual: re.Match[str] | None, thousand: int, *, whole: bool) -> str:
     """Return the number in a text, without its sign, unit or fraction if these are not allowed."""
     text = re.sub(r"(?<=\d)\s*(?:[:/]|to)\s*1$", "", in_digits(text))  # "4:1" is the ratio 4
     if whole:
@@ -104,7 +106,7 @@ def _number(text: str, allowed: str, usual: re.Match[str] | None, *, whole: bool
     if not whole:  # a decimal comma
         text = re.sub(r"^(-?\d+),(\d\d?)$", r"\1.\2", text)
     try:
-        text = str(parse_length(re.sub(r"(?<=\d)\s*([kKmM])i?[bB]$", r"\1", text)))
+        text = str(parse_length(re.sub(r"(?<=\d)\s*([kKmM])i?[bB]$", r"\1", text), thousand))
     except ValueError:
         if re.fullmatch(r"-\d[\d.]* ?[kKmMbBtT]", text) and not whole:
             return text[1:]

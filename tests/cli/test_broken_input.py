@@ -274,7 +274,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     ),
     "a wrong unit of an unknown key": (
         ("memory", *WHOLE, "stack.host.my_forward_item_s=x us"),
-        'write stack.host.forward_item_s="1 s"',
+        'write stack.host.forward_item_s="30 us"',
     ),
     "a model that exists and one that does not": (
         ("checkpoint", "llama-3-8b", "--gpus", "8", "--model", "llama-3-8b:4"),

@@ -17,18 +17,19 @@ from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, read_yaml
-from flopcast.fixes import Fix
+from flopcast.fixes import Fix, in_place
 from flopcast.library.edits import long_names
 from flopcast.meant_quantities import is_single_number
 from flopcast.quantities import parse_length
 from flopcast.records import Record, replace
+from flopcast.requests.cluster_options import in_whole_nodes
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.search.space_words import numbers
-from flopcast.slips import meant
+from flopcast.slips import meant, whole_number
 from flopcast.spec.plan import Plan
 
 OF_ADAPTERS = ("lora", "qlora")
@@ -245,8 +246,13 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
                 because, fix = "a value in quotes is a text, not a number", f"write {value} without quotes"
             yield _fault(document, name, value, allowed, because, fix)
         elif name == "gpus" and not (whole or isinstance(value, str)):
-            allowed = "a whole number above 0, or a range such as 64..1024"
-            yield _fault(document, name, value, allowed, "this axis is the number of devices", "write 8")
+            allowed, fix = "a whole number above 0, or a range such as 64..1024", "write 8"
+            clusters = _values("cluster", document.data["cluster"]) if "cluster" in document.data else [None]
+            number = whole_number(value, 8)
+            if (filled := in_whole_nodes(number, clusters[0])) != number:
+                allowed = "numbers of devices that fill whole nodes, or a range such as 64..1024"
+                fix = in_place(filled, value)
+            yield _fault(document, name, value, allowed, "this axis is the number of devices", fix)
         elif not (whole or isinstance(value, str)):
             because, allowed = "each value of an axis is a text or a number", "names, paths or numbers"
             yield _fault(document, name, value, allowed, because, f"write a name or a path after {name}")

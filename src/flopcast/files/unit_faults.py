@@ -35,7 +35,7 @@ def unit_fault(
             in_words = words and "USD/h" not in units and not is_own
             word = f"{name}={right.replace(' ', '')}"
             text = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
-        fix = Fix(text, ({name: right},))
+        fix = Fix(text, ({name: right},), is_example=not number)
         if not number:
             return "the value does not begin with a number", fix
         return f"{written!r} is not a unit of {DIMENSIONS[units[0]]}" if written else NO_UNIT, fix

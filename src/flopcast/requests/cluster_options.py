@@ -4,14 +4,15 @@ Answers: on how many nodes does a job with these options run, and what do its de
 Elsewhere: all other options (resolve.py, training_options.py), descriptions of clusters (job_files.py).
 """
 
+import re
 from collections.abc import Mapping
 from math import prod
 
-from flopcast.errors import spec_error
+from flopcast.errors import Problem, spec_error
 from flopcast.files.field_names import ARGUMENT
 from flopcast.files.nearest_names import letters
 from flopcast.files.yaml_text import Document
-from flopcast.fixes import Fix
+from flopcast.fixes import Fix, set_to
 from flopcast.library import catalog
 from flopcast.library.edits import merged, placed
 from flopcast.records import replace
@@ -48,6 +49,38 @@ def devices_of_plan(document: Document) -> int | None:
     given = [plan.get(name, 1) for name in DEGREES]
     degrees = [degree for degree in given if isinstance(degree, int) and degree > 0]
     return prod(degrees) if len(degrees) == len(given) else None
+
+
+def nodes_meant(wrong: object, name: str, document: Document) -> int:
+    """Return the number of nodes that a wrong number means, or else those that the plan fills, or 1."""
+    from flopcast.slips import whole_number
+
+    known, devices = catalog.known("clusters", name.strip()), devices_of_plan(document) or 0
+    nodes, rest = divmod(devices, catalog.cluster(known).node.devices) if known else (1, 0)
+    return whole_number(wrong, 1 if rest else max(nodes, 1))
+
+
+def in_whole_nodes(gpus: int, cluster: object) -> int:
+    """Return the number of devices nearest to `gpus` that fills whole nodes, or a part of one.
+
+    `cluster` is a name of the catalogue or, if it is None, stands for the usual cluster; a cluster of a
+    file does not change the number.
+
+    >>> [in_whole_nodes(gpus, None) for gpus in (4, 12, 60)], in_whole_nodes(12, "mine.yaml")
+    ([4, 16, 64], 12)
+    """
+    known = catalog.known("clusters", str(cluster or USUAL["cluster"]).partition(":")[0])
+    per_node = catalog.cluster(known).node.devices if known else 1
+    return gpus if gpus <= per_node else round(gpus / per_node) * per_node
+
+
+def with_whole_nodes(problem: Problem, cluster: object) -> Problem:
+    """Return a problem; if its fix lists numbers of devices, they fill whole nodes of a cluster."""
+    name, given = next(iter(problem.edits[0].items())) if problem.edits else ("", "")
+    if problem.field != "gpus" or not re.fullmatch(r"\d+(,\d+)+", str(given)):
+        return problem
+    sizes = (str(in_whole_nodes(int(each), cluster)) for each in str(given).split(","))
+    return replace(problem, fix=set_to({name: ",".join(dict.fromkeys(sizes))}))
 
 
 def devices_of_cluster(document: Document) -> int | None:

@@ -309,12 +309,12 @@ def nodes_of(
     name: str, changes: dict[str, object], field: str, document: Document
 ) -> tuple[str, int | None]:
     """Return the name of the cluster and its stated number of nodes, "selene:64" or `nodes: 64`, if any."""
-    from flopcast.slips import whole_number
+    from flopcast.requests.cluster_options import nodes_meant
 
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
         allowed, because = f"NAME, or NAME:NODES, where NODES is {WHOLE}", f"{text!r} is not such a number"
-        fix: str = write(f"{own_name.strip()}:{whole_number(text.partition(':')[0], 1)}")
+        fix: str = write(f"{own_name.strip()}:{nodes_meant(text.partition(':')[0], own_name, document)}")
         if "," in name:
             fix = "describe the groups under cluster: in a job file, as docs/howto/unequal.md does"
         raise spec_error(field, name, allowed, because, fix, document.where(path_of(field)))
@@ -322,7 +322,8 @@ def nodes_of(
         return own_name, int(text) if colon else None
     number = changes.pop("nodes")
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        because, fix = "a cluster has at least one node", set_to(nodes=whole_number(number, 1))
+        because, nodes = "a cluster has at least one node", nodes_meant(number, own_name, document)
+        fix = set_to(nodes=nodes)
         raise spec_error("cluster.nodes", number, WHOLE, because, fix, document.where(("cluster", "nodes")))
     return own_name, number
 

@@ -168,6 +168,11 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
         near = nearest(str(wrong), places) or [*places][-1:]
         fix = Fix(f"write {places[near[0]]} in place of {wrong}, the number of {near[0]} in {name}")
         return replace(problem, fix=fix)
+    if problem.fix.startswith("write ") and getattr(problem.fix, "is_example", False) and problem.edits:
+        ((key, example),) = problem.edits[0].items()
+        usual = value if isinstance(value, str) else ""
+        if usual:
+            return replace(problem, fix=Fix(problem.fix.replace(str(example), usual), ({key: usual},)))
     if (
         not problem.fix.startswith(("set ", "change "))
         or not isinstance(value, (str, int, float))

@@ -21,6 +21,7 @@ from flopcast.library.edits import long_names, plan_words
 from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import fraction_of, parse_quantity, parse_usd
 from flopcast.records import Record, field, replace
+from flopcast.requests.cluster_options import with_whole_nodes
 from flopcast.requests.fitting_values import in_sequences
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
@@ -97,7 +98,10 @@ def question_of(request: SearchRequest) -> Question:
     jobs = [each for each in opened if each is not None]
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
-    space = faults.of(lambda: _space(allowed, request), None) or _corrected(faults.found, allowed, request)
+    space = faults.of(lambda: _space(allowed, request), None)
+    if space is None:
+        faults.found[:] = [with_whole_nodes(each, clusters[0] or job.cluster) for each in faults.found]
+        space = _corrected(faults.found, allowed, request)
     of_jobs = tuple(each.job for each in jobs)
     plain = partial(Question, jobs=of_jobs, objectives=("tokens_per_s",))
     if jobs and (unsized := problems_of(lambda: tuple(plain(space=space or Space()).sized()))):
@@ -265,10 +269,8 @@ def _space(
     if request.job.offload is not None:
         places[("offload",)] = "--offload"
     data = space_values(fields)
-    if request.job.gpus is not None:
-        data["gpus"] = request.job.gpus
-    if request.headroom is not None:
-        data["headroom_fraction"] = request.headroom
+    stated = {"gpus": request.job.gpus, "headroom_fraction": request.headroom}
+    data |= {name: value for name, value in stated.items() if value is not None}
     if _flag("--no-refine", request.no_refine):
         data["refine"] = False
     if _flag("--tp-beyond-domain", request.tp_beyond_domain):
