@@ -637,7 +637,7 @@ CASES = [
         "did you mean tensor_parallel?"
     ]),
     (f"{JOB} --site site.yaml", "power_limit_w: 500 kW\n", ["set power_limit_w to 700 W"]),
-    ("predict job.yaml", "model: llama-3-9b\ncluster: dgx-h100:0\nplan: {dp: 32, tp: 2, optimizer: adamx}\n", [
+    ("predict job.yaml", "model: llama-3-9b\ncluster: dgx-h100:0\nplan: dp=32 tp=2 optimizer=adamx\n", [
         "did you mean llama-3-8b, llama-30b or llama-13b? For another model, give its Hugging Face "
         "config.json, or its export (.pt2 or .onnx)",
         "write dgx-h100:8",
@@ -648,7 +648,7 @@ CASES = [
     ("search llama-3-8b --gpus 64,12b --tokens '2 trilion' --objective run_cost", "", [
         "set --tokens to 2T", "set --gpus to 64,16"
     ]),
-    ("sweep grid.yaml", "model: llama-3-8b\ncluster: [dgx-h100, dgx-h300]\ngpus: [8, 12.5]\nplan: gbs=64\n", [
+    ("sweep grid.yaml", "model: gpt2\ncluster: [dgx-h100, dgx-h300]\ngpus: [8, 12.5]\nplan: gbs=64\n", [
         "did you mean dgx-h100, dgx-h200 or dgx-b300?", "write 16 in place of 12.5"
     ]),
 ]  # fmt: skip

@@ -247,7 +247,7 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
             yield _fault(document, name, value, allowed, because, fix)
         elif name == "gpus" and not (whole or isinstance(value, str)):
             allowed, fix = "a whole number above 0, or a range such as 64..1024", "write 8"
-            clusters = _values("cluster", document.data["cluster"]) if "cluster" in document.data else [None]
+            clusters = _values("cluster", document.mapping.get("cluster")) or [None]
             number = whole_number(value, 8)
             if (filled := in_whole_nodes(number, clusters[0])) != number:
                 allowed = "numbers of devices that fill whole nodes, or a range such as 64..1024"
