@@ -98,10 +98,7 @@ def question_of(request: SearchRequest) -> Question:
     jobs = [each for each in opened if each is not None]
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
-    space = faults.of(lambda: _space(allowed, request), None)
-    if space is None:
-        faults.found[:] = [with_whole_nodes(each, clusters[0] or job.cluster) for each in faults.found]
-        space = _corrected(faults.found, allowed, request)
+    space = faults.of(lambda: _space(allowed, request), None) or _corrected(faults.found, allowed, request)
     of_jobs = tuple(each.job for each in jobs)
     plain = partial(Question, jobs=of_jobs, objectives=("tokens_per_s",))
     if jobs and (unsized := problems_of(lambda: tuple(plain(space=space or Space()).sized()))):
@@ -282,7 +279,9 @@ def _space(
         several = str(data.get("offload", "")).split()
         percent = fraction_of(f"{request.headroom}%") or 0.0  # 95 means 95 %
         meant = {"--headroom": set_to({"--headroom": percent})} if 0.01 < percent <= 1 else {}
-        problems = [replace(each, fix=meant.get(each.where, each.fix)) for each in error.problems]
+        cluster = each_once(names(request.clusters))[0] or request.job.cluster
+        found = (with_whole_nodes(each, cluster) for each in error.problems)
+        problems = [replace(each, fix=meant.get(each.where, each.fix)) for each in found]
         raise SpecError(_in_several(problems, several)) from None
 
 
