@@ -51,15 +51,6 @@ def devices_of_plan(document: Document) -> int | None:
     return prod(degrees) if len(degrees) == len(given) else None
 
 
-def nodes_meant(wrong: object, name: str, document: Document) -> int:
-    """Return the number of nodes that a wrong number means, or else those that the plan fills, or 1."""
-    from flopcast.slips import whole_number
-
-    known, devices = catalog.known("clusters", name.strip()), devices_of_plan(document) or 0
-    nodes, rest = divmod(devices, catalog.cluster(known).node.devices) if known else (1, 0)
-    return whole_number(wrong, 1 if rest else max(nodes, 1))
-
-
 def in_whole_nodes(gpus: int, cluster: object) -> int:
     """Return the number of devices nearest to `gpus` that fills whole nodes, or a part of one.
 

@@ -309,7 +309,7 @@ def nodes_of(
     name: str, changes: dict[str, object], field: str, document: Document
 ) -> tuple[str, int | None]:
     """Return the name of the cluster and its stated number of nodes, "selene:64" or `nodes: 64`, if any."""
-    from flopcast.requests.cluster_options import nodes_meant
+    from flopcast.requests.missing_parts import nodes_meant
 
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):

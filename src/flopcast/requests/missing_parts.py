@@ -8,6 +8,8 @@ Elsewhere: fields of plans that are missing (missing_plan.py), fields of other p
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from math import prod
 
 from pydantic import BaseModel
 
@@ -19,6 +21,7 @@ from flopcast.files.other_forms import known_name
 from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import Fix, in_words, with_text
 from flopcast.library import catalog
+from flopcast.library.edits import in_long_names
 from flopcast.records import replace
 from flopcast.spec.factor_kinds import KINDS
 from flopcast.spec.job import Job
@@ -181,6 +184,22 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
         return problem
     fix = Fix(f"set {path[-1]} to {in_words(value)}, the value of {name}", ({str(path[-1]): value},))
     return replace(problem, fix=fix)
+
+
+def nodes_meant(wrong: object, name: str, document: Document) -> int:
+    """Return the number of nodes that a wrong number means, or else those that the plan fills, or 1."""
+    from flopcast.slips import whole_number
+    from flopcast.workload.suggested_fixes import DEGREES
+
+    plan: object = None
+    with suppress(SpecError):
+        _, plan = in_long_names(document, "plan", document.mapping.get("plan"))
+    fields = plan if isinstance(plan, dict) else {}
+    given = [fields.get(each, 1) for each in DEGREES] if "data_parallel" in fields else [0]
+    devices = prod(each for each in given if isinstance(each, int))
+    known = catalog.known("clusters", name.strip())
+    nodes, rest = divmod(devices, catalog.cluster(known).node.devices) if known else (1, 0)
+    return whole_number(wrong, 1 if rest else max(nodes, 1))
 
 
 def with_factors(problems: Sequence[Problem], part: object) -> list[Problem]:
