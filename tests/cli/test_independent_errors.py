@@ -651,6 +651,9 @@ CASES = [
     ("sweep grid.yaml", "model: gpt2\ncluster: [dgx-h100, dgx-h300]\ngpus: [8, 12.5]\nplan: gbs=64\n", [
         "did you mean dgx-h100, dgx-h200 or dgx-b300?", "write 16 in place of 12.5"
     ]),
+    ("predict llama-3-8b --gpus 96 --plan 'dp=16 tp=3 pp=2 mbs=1 gbs=512 precision=bfloat8'", "", [
+        "set precision to fp8", "set tensor_parallel to 2, data_parallel to 24 and global_batch to 504"
+    ]),
 ]  # fmt: skip
 
 

@@ -266,7 +266,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'dp=auto gbs=64'": "leave out data_parallel",
     f"{JOB} --plan recompute=full:blocks:4": "set recompute to full:block:4",
     f"{JOB} --plan 'pp=4 gbs=64 schedule=zb'": "set schedule to zb_h1",
-    f"{JOB} --plan 'vpp=3 pp=4 gbs=64 schedule=zb'": "set schedule to zb_v and virtual_stages to 2",
+    f"{JOB} --plan 'vpp=3 pp=4 gbs=64 schedule=zb'": ["set schedule to zb_v", "set virtual_stages to 2"],
     f"{JOB} --plan 'stage_layers=10,10,10 pp=4 gbs=64'": "set stage_layers to 4,4,4,4",
     f"{JOB} model.hidden=2047": "leave out model.hidden=2047, or set heads to 23, or give head_size",
     "predict llama-3.2-1b cluster.base=dgx-h100 cluster.nodes=four": "set nodes to 4",

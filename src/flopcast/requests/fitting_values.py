@@ -129,12 +129,12 @@ def _with_fitting_choice(problem: Problem, name: str, word: str, job: Job) -> li
     """
     begun = [each for each in re.findall(r"\w+", problem.allowed) if each.startswith(str(problem.value))]
     others = advised(job, fields_of(job.plan))
-    known = {(each.field, each.because) for each in others}
+    known = {(each.field, because) for each in others for _, because in each.conditions}
     left = {
         each: [
             one
             for one in advised(job, fields_of(job.plan) | {name: int(each) if each.isdecimal() else each})
-            if (one.field, one.because) not in known
+            if known.isdisjoint((one.field, because) for _, because in one.conditions)
         ]
         for each in dict.fromkeys((word, *begun))
     }
