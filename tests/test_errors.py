@@ -188,7 +188,7 @@ WRONG_CALLS = [  # a wrong call, a part of the reason, and the fix of its only e
     ),
     (lambda: flopcast.job(model="gpt2", gpus="64"), "the value is a text", "set gpus to 64"),
     (lambda: finds({"find": "biggest"}), "only these searches", "write largest in place of biggest"),
-    (lambda: parsed_values(["2"], "--arg"), "needs its position and an equals sign", "write --arg 1=2"),
+    (lambda: parsed_values(["2"], "--arg"), "each value follows its position", "write --arg 1=2"),
 ]
 
 

@@ -17,7 +17,7 @@ from flopcast.records import Record, replace
 
 MISSING, MEANT = "is missing", "did you mean "
 SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|job):\d+$")  # the place of a value in a script
-LENGTH = re.compile(r"(?i)len|seq|tok|position|context|window|document")  # where k is 1,024
+LENGTH = re.compile(r"(?i)len|seq|tok|position|context|window|document|prefill")  # where k is 1,024
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
 

@@ -636,7 +636,6 @@ CASES = [
     ("checkpoint llama-3.2-1b --gpus 16 --plan tp=2 --checkpoint nvme --to-plan 'dp=4 tensor=4'", "", [
         "did you mean tensor_parallel?"
     ]),
-    (f"{JOB} --site site.yaml", "power_limit_w: 500 kW\n", ["set power_limit_w to 700 W"]),
     ("predict job.yaml", "model: llama-3-9b\ncluster: dgx-h100:0\nplan: dp=32 tp=2 optimizer=adamx\n", [
         "did you mean llama-3-8b, llama-30b or llama-13b? For another model, give its Hugging Face "
         "config.json, or its export (.pt2 or .onnx)",

@@ -91,7 +91,7 @@ def test_a_cluster_that_stands_draws_idle_devices_their_nodes_and_the_building(p
     assert share["pue[dgx-a100]"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("limit_w", [120.0, 400.0])
+@pytest.mark.parametrize("limit_w", [120.0, 400.0, 10_000.0])
 def test_no_idle_device_draws_more_than_its_site_allows(limit_w):
     facility = Facility(power_usage_effectiveness_ratio=1.0, node_overhead_fraction=0.0)
 

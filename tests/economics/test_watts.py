@@ -69,6 +69,17 @@ def test_what_runs_at_the_limit_are_products_until_the_limit_is_low():
     assert (free.watts.limit_w, low.watts.limit_w) == (free.job.cluster.node.device.board_power_w, 350.0)
 
 
+def test_a_limit_above_the_board_power_changes_nothing_and_is_mentioned():
+    free, high = report(), report(limit_w=900.0)
+
+    assert high.step_time_s == free.step_time_s
+    assert high.watts == free.watts
+    assert [text for text in high.warnings if text not in free.warnings] == [
+        "power limit: 900 W is more than the board power of 700 W, which h100-sxm5-80gb cannot exceed; the"
+        " limit has no effect"
+    ]
+
+
 def test_the_limit_of_least_energy_is_the_one_that_predictions_find():
     """Each limit predicted by itself, against the estimate of the report at full power."""
     limits = [round(share * 700.0) for share in np.arange(1.0, 0.45, -0.05)]

@@ -60,13 +60,6 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: {"power_limit_w": f"{_least_limit_w(c):.0f} W"},
     ),
     Rule(
-        field="site.power_limit_w",
-        holds=lambda c: not _board_w(c) or (c.site.power_limit_w or 0.0) <= _board_w(c),
-        allowed=lambda c: f"at most {_board_w(c):.0f} W on {c.cluster.node.device.name}",
-        because="the device cannot use more than its board power",
-        fix=lambda c: {"power_limit_w": f"{_board_w(c):.0f} W"},
-    ),
-    Rule(
         field="site.clock_hz",
         holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
         allowed="no value, because clock_hz of the device is not known",

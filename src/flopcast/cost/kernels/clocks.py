@@ -123,11 +123,16 @@ def clock_factors(
 def clock_warnings(site: Site, device: Device) -> list[str]:
     """Return warnings about clocks and power limits for which there are hardly any measurements.
 
-    There are two warnings: with a power limit below half of the board's power, the formula was wrong by up
-    to 15 %; no measurement covers a clock that the site sets.
+    There are three warnings: a power limit above the board's power has no effect; below half of the board's
+    power, the formula was wrong by up to 15 %; no measurement covers a clock that the site sets.
     """
     warnings = []
     limit_w, board_w = site.power_limit_w, device.board_power_w
+    if limit_w is not None and board_w is not None and limit_w > board_w:
+        warnings.append(
+            f"power limit: {limit_w:.0f} W is more than the board power of {board_w:.0f} W, which"
+            f" {device.name} cannot exceed; the limit has no effect"
+        )
     if limit_w is not None and board_w is not None and limit_w < FAMILIAR_LIMIT_FRACTION * board_w:
         warnings.append(
             f"power limit: {limit_w:.0f} W is less than half of the board power of {board_w:.0f} W;"

@@ -8,14 +8,13 @@ of such scripts (interop/megatron/launch_script.py), which checks the exported s
 from flopcast.files.exported import Exported, text_file
 from flopcast.files.yaml_text import Document
 from flopcast.interop.exports.megatron_model import Flags, model_flags
-from flopcast.interop.exports.megatron_plan import FAMILY, base_of, plan_flags, stack_flags
+from flopcast.interop.exports.megatron_plan import FAMILY, TARGET, base_of, plan_flags, stack_flags
 from flopcast.interop.exports.same_job import checked
 from flopcast.interop.megatron.launch_script import launch_document
 from flopcast.interop.megatron.stack import NEWEST
 from flopcast.spec.job import Job
 
 NAME = "run.sh"
-TARGET = "Megatron-LM's flags"
 LAST_TOUCHES = ("the script does not set learning rate, checkpoints and logs",)
 
 

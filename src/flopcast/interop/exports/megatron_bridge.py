@@ -136,7 +136,7 @@ def _overrides(job: Job) -> Overrides:
     sections["optimizer"]["use_distributed_optimizer"] = fields["use_distributed_optimizer"]
     sections["ddp"]["bucket_size"] = _bucket(job)
     sections["ddp"]["check_for_nan_in_grad"] = job.stack.gradients.overflow_checks > 0
-    if UNPINNED in plan_flags(_as_core(job)):
+    if UNPINNED in plan_flags(_as_core(job), FILE.target):
         sections["optimizer"]["pin_cpu_grads"] = False
     if job.plan.precision != "fp16":  # as its recipe has it, which is laid over this section
         sections["ddp"]["grad_reduce_in_fp32"] = True
@@ -176,7 +176,7 @@ def _core_fields(job: Job) -> dict[str, object]:
     core = _as_core(job)
     false = {flag: field for field, flag in OFF.items()}
     fields: dict[str, object] = {}
-    for written in (*model_flags(core, True), *plan_flags(core), *stack_flags(core)):
+    for written in (*model_flags(core, True), *plan_flags(core, FILE.target), *stack_flags(core)):
         flag, *words = shlex.split(written)
         if flag == LAYERS:
             fields |= {"cpu_offloading": True, "cpu_offloading_weights": False}

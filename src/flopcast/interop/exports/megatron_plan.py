@@ -9,6 +9,8 @@ A reader infers the release from the flags of a script, so the names are those o
 of 2021 "checkpoints" activations, and later releases "recompute" them.
 """
 
+from flopcast.errors import SpecError
+from flopcast.files.exported import not_expressible
 from flopcast.interop.exports.megatron_model import Flags, word_of
 from flopcast.interop.megatron import offload
 from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY, WORDS
@@ -24,6 +26,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.precision import RECIPES, SIXTEEN_BITS
 from flopcast.spec.stack import Stack
 
+TARGET = "Megatron-LM's flags"
 UNDER_DEEPSPEED = ("gpt-neox-deepspeed", "megatron-deepspeed", "deepspeed-zero")
 OLD = {"megatron-2021": "--DDP-impl local", "megatron-2022": "--use-legacy-models"}  # flags that date
 Words = tuple[str, Flags, str]  # of recompute: its prefix, the flags of blocks, what cuts checkpoints
@@ -41,17 +44,17 @@ def base_of(stack: Stack) -> str:
     return stack.name if stack.name in OLD else NEWEST
 
 
-def plan_flags(job: Job) -> Flags:
+def plan_flags(job: Job, target: str = TARGET) -> Flags:
     """Return the flags of degrees, batch, stages, sharding, recompute, precision and optimizer.
 
     Degrees of 1 are written too, because defaults differ between releases. Settings of a plan without
-    flags are found when the script is read again (same_job.py).
+    flags are found when the script is read again (same_job.py). `target` is the format in errors.
     """
     plan, base = job.plan, base_of(job.stack)
     return [
         f"--tensor-model-parallel-size {plan.tensor_parallel}",
         f"{PIPELINE} {plan.pipeline_parallel}",
-        *_stages(job),
+        *_stages(job, base, target),
         *_context(plan),
         *_expert_degrees(job),
         *(["--sequence-parallel"] if plan.sequence_parallel and plan.tensor_parallel > 1 else []),
@@ -89,13 +92,24 @@ def _stages_before_replicas(plan: Plan) -> bool:
     return both and order.index("pp") < order.index("dp")
 
 
-def _stages(job: Job) -> Flags:
-    """Return the flags of chunks per stage; a layout if chunks are listed and differ."""
-    plan = job.plan
+def _stages(job: Job, base: str, target: str) -> Flags:
+    """Return the flags of chunks per stage; a layout if chunks are listed and differ.
+
+    Raises
+    ------
+    SpecError
+        The chunks are unequal and not listed. Only DeepSpeed then divides the blocks itself.
+    """
+    plan, blocks = job.plan, job.model.num_blocks
     if len(set(plan.stage_layers)) > 1:
-        chunks = ["t" * blocks for blocks in plan.stage_layers]
-        text = "|".join(f"t*{len(chunk)}" if len(chunk) > 1 else chunk for chunk in chunks)
+        text = "|".join(f"t*{count}" if count > 1 else "t" * count for count in plan.stage_layers)
         return [f'{LAYOUT} "E{text}{"m" * job.model.mtp}L"']
+    number = plan.pipeline_parallel * plan.virtual_stages
+    each, rest = divmod(blocks, number)
+    if rest and not plan.stage_layers and base not in UNDER_DEEPSPEED:
+        fix = f"add plan.stage_layers={','.join(str(each + (stage < rest)) for stage in range(number))}"
+        equal = f"equal stages, but {blocks} blocks are no multiple of {number}"
+        raise SpecError([not_expressible("plan.stage_layers", "unequal", equal, target, fix)])
     return [f"{NUMBER} {plan.virtual_stages}"] if plan.virtual_stages > 1 else []
 
 
