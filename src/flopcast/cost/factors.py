@@ -34,8 +34,9 @@ def unexplained(family: str) -> str:
 
 
 def unexplained_on(family: str, stack: Stack, cluster: Cluster) -> str:
-    """Return the name of this factor for one stack on one cluster, which is independent of other
-    machines.
+    """Return the name of the factor for unexplained differences between runs of one stack on one cluster.
+
+    Each cluster has a factor of its own, which is independent of the factors of other clusters.
     """
     return f"unexplained[{family}: {stack.label}, {cluster.name}]"
 

@@ -18,11 +18,9 @@ from flopcast.library.edits import merged, placed
 from flopcast.records import replace
 from flopcast.requests.job_files import AUTO
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.missing_parts import USUAL
+from flopcast.requests.missing_parts import DEGREES, USUAL, stated_plan
 from flopcast.requests.sources import assuming
-from flopcast.requests.usual_values import stated_cluster, stated_plan
-
-DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel", "peers")
+from flopcast.requests.usual_values import stated_cluster
 
 
 def names_cluster(document: Document, request: JobRequest) -> bool:

@@ -180,8 +180,8 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     Where the plan is "auto", or missing, the third value holds the fields that are settled all the same,
     and the job's plan is a placeholder.
 
-    The parts are built one after the other, so that a fault in one does not hide those of the others. A
-    part with a fault is not reported as missing too.
+    Each part is built even if an earlier part has errors, so that the errors of all parts are reported. A
+    part with errors is not also reported as missing.
     """
     if not isinstance(document.data, dict):
         raise SpecError([not_a_mapping(document)])

@@ -12,8 +12,8 @@ from flopcast.library.edits import merged
 from flopcast.records import replace
 from flopcast.requests.job_files import AUTO, built, checked_job, job_of
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_parts import stated_plan
 from flopcast.requests.resolve import made_from, of_training
-from flopcast.requests.usual_values import stated_plan
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.job import Job

@@ -8,7 +8,6 @@ Elsewhere: fields of plans that are missing (missing_plan.py), fields of other p
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from math import prod
 
 from pydantic import BaseModel
@@ -31,6 +30,7 @@ from flopcast.spec.site import SiteFactor
 OTHER_STACK = re.compile(r",? or choose another stack(?:, such as [\w-]+)?$")
 USUAL_STACKS = ("megatron-core", "torch-fsdp2", "deepspeed-zero")  # proposed before all others
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel", "peers")
 
 
 def is_misspelt(part: str, keys: Iterable[object]) -> bool:
@@ -186,15 +186,20 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
     return replace(problem, fix=fix)
 
 
+def stated_plan(document: Document) -> dict[str, object]:
+    """Return the fields of the document's plan by their long names; none if the plan is faulty."""
+    try:
+        _, plan = in_long_names(document, "plan", document.mapping.get("plan"))
+    except SpecError:
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
 def nodes_meant(wrong: object, name: str, document: Document) -> int:
     """Return the number of nodes that a wrong number means, or else those that the plan fills, or 1."""
     from flopcast.slips import whole_number
-    from flopcast.workload.suggested_fixes import DEGREES
 
-    plan: object = None
-    with suppress(SpecError):
-        _, plan = in_long_names(document, "plan", document.mapping.get("plan"))
-    fields = plan if isinstance(plan, dict) else {}
+    fields = stated_plan(document)
     given = [fields.get(each, 1) for each in DEGREES] if "data_parallel" in fields else [0]
     devices = prod(each for each in given if isinstance(each, int))
     known = catalog.known("clusters", name.strip())

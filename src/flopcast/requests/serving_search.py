@@ -82,7 +82,7 @@ def space_of(text: str, where: str = "space") -> DeploymentSpace:
     Raises
     ------
     SpecError
-        Every fault of the text; `where` states the place of the text.
+        The text has errors. All of them are reported, each with the place `where`.
 
     Examples
     --------

@@ -18,9 +18,9 @@ from flopcast.library.edits import in_long_names, merged, placed, plan_words
 from flopcast.requests.cluster_options import devices_of_cluster, devices_of_plan
 from flopcast.requests.job_files import AUTO, OF_TRAINING, built
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_parts import stated_plan
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
-from flopcast.requests.usual_values import stated_plan
 from flopcast.spec.model import Model
 from flopcast.spec.plan_fields import ALWAYS_SHOWN
 

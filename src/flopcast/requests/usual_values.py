@@ -6,11 +6,10 @@ Elsewhere: the plan of a job without one (missing_plan.py), defaults of serving 
 
 from collections.abc import Mapping
 
-from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
-from flopcast.library.edits import in_long_names, merged
-from flopcast.requests.missing_parts import USUAL
+from flopcast.library.edits import merged
+from flopcast.requests.missing_parts import USUAL, stated_plan
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
 from flopcast.spec.batch import Batch
@@ -200,15 +199,6 @@ def _model_of(document: Document) -> Mapping[str, object]:
 def _with_assumed(document: Document, key: str, value: object, note: str) -> Document:
     """Return the document with a value of a key, and with a note that says so."""
     return assuming(document.with_part(key, value), (note,))
-
-
-def stated_plan(document: Document) -> dict[str, object]:
-    """Return the fields of the document's plan by their long names; none if the plan is faulty."""
-    try:
-        _, plan = in_long_names(document, "plan", document.mapping.get("plan"))
-    except SpecError:
-        return {}
-    return plan if isinstance(plan, dict) else {}
 
 
 def stated_cluster(document: Document) -> dict[str, object]:

@@ -224,7 +224,8 @@ class Plan(StrictModel):
 class Plans(Record, eq=False):
     """Plans of one structure; degrees have shape (plans, 1).
 
-    The structure (schedule, ZeRO, recompute, precision, flags) determines items; degrees scale them.
+    The structure (schedule, ZeRO, recompute, precision, flags) determines which items run. The degrees
+    determine the sizes of these items.
     """
 
     structure: Plan  # the fields that all share

@@ -101,9 +101,9 @@ def message_terms(
 ) -> tuple[Tier, Terms, Curve | None]:
     """Return the tier of the messages of one group, the terms of their seconds, and the curve.
 
-    All arrays have shape (rows,), and all rows use the same tier. Two kinds of messages between domains
-    have other formulas: exchanges of experts that send one copy to each domain (`one_copy_a_domain`), and
-    messages in two steps, which are two all-to-alls (`two_steps`).
+    All arrays have shape (rows,), and all rows use the same tier. Messages between domains
+    have other formulas in two cases: exchanges of tokens between experts that send one copy of a token to
+    each domain (`one_copy_a_domain`), and exchanges that consist of two all-to-alls (`two_steps`).
     """
     index = int(tier_of(group.nodes, cluster, group.depth)[0])
     link, inner = cluster.tiers[index], _inner(index, cluster)

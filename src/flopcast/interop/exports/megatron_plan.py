@@ -20,6 +20,7 @@ from flopcast.interop.megatron.precision import ENDS, KEPT, UNCACHED, WIDE_ENDS,
 from flopcast.interop.megatron.stack import LOSS, LOSS_KERNEL, NEWEST
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
+from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.offload import fraction_in
 from flopcast.spec.plan import Plan
@@ -105,9 +106,8 @@ def _stages(job: Job, base: str, target: str) -> Flags:
         text = "|".join(f"t*{count}" if count > 1 else "t" * count for count in plan.stage_layers)
         return [f'{LAYOUT} "E{text}{"m" * job.model.mtp}L"']
     number = plan.pipeline_parallel * plan.virtual_stages
-    each, rest = divmod(blocks, number)
-    if rest and not plan.stage_layers and base not in UNDER_DEEPSPEED:
-        fix = f"add plan.stage_layers={','.join(str(each + (stage < rest)) for stage in range(number))}"
+    if blocks % number and not plan.stage_layers and base not in UNDER_DEEPSPEED:
+        fix = f"add plan.stage_layers={','.join(map(str, divided_over_chunks(blocks, number)))}"
         equal = f"equal stages, but {blocks} blocks are no multiple of {number}"
         raise SpecError([not_expressible("plan.stage_layers", "unequal", equal, target, fix)])
     return [f"{NUMBER} {plan.virtual_stages}"] if plan.virtual_stages > 1 else []

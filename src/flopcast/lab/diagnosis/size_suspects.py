@@ -35,7 +35,8 @@ class Kind(Record):
     name
         Its name in a title.
     of_log, of_job
-        Functions that return its value in a log (None if the log does not state it) and in a job.
+        Functions that return the value of this setting in a log and in a job. The first one returns None if
+        the log does not state the setting.
     applied
         The job with another value; raises SpecError if that is impossible.
     text
