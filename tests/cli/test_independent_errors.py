@@ -653,6 +653,23 @@ CASES = [
     ("predict llama-3-8b --gpus 96 --plan 'dp=16 tp=3 pp=2 mbs=1 gbs=512 precision=bfloat8'", "", [
         "set precision to fp8", "set tensor_parallel to 2, data_parallel to 24 and global_batch to 504"
     ]),
+    ("sweep sections.yaml", "job: {model: llama-3-9b, cluster: dgx-h100}\naxes: {gpus: [8, 1x]}\n", [
+        "remove the line job: and write the keys inside it without indentation",
+        "did you mean llama-3-8b, llama-30b or llama-13b? For another model, give its Hugging Face "
+        "config.json, or its export (.pt2 or .onnx)",
+        "remove the line axes: and write the keys inside it without indentation",
+        "set gpus to 1",
+    ]),
+    (f"{JOB} --stack mine.yaml", "", [
+        "choose one of these names (flopcast catalog stacks lists all). Describe another "
+        "under stack: in a job file",
+    ]),
+    ("predict job.yaml", "model: {num_layer: 6, vocab_size: 100}\ncluster: dgx-h100:2\n", [
+        "add base: llama-3-8b", "did you mean num_layers?", "did you mean vocabulary?"
+    ]),
+    ("calibrate from-run llama-3-8b --cluster dgx-h100:1 --plan gbs=64 --observed-step 7600", "", [
+        'write a value such as --observed-step "7600 ms"'
+    ]),
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Elsewhere: the update (lab/validation/from_run.py), readers (lab/), tables (lab/
 are attached to their groups in calibrate.py and imports.py.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,8 @@ def from_run(
     sigma, step_s = _step_and_noise(observed_step, noise, is_measured=log is not None or trace is not None)
     job = resolve(request, assume_cluster=False)
     report = predict(job)
+    if observed_step and step_s and not observed_step[-1].isalpha():
+        _check_unit(observed_step, step_s / report.step_time_s)
     observations = _observations(report, step_s, trace, log, sigma)
     posterior = update(report, observations, job.site.runs)
     title = f"flopcast calibrate from-run on {job.model.name}, {job.plan.short()}"
@@ -113,6 +116,18 @@ def _step_and_noise(step: str | None, noise: str, *, is_measured: bool) -> tuple
     if problems:
         raise SpecError(problems)
     return sigma, step_s
+
+
+def _check_unit(step: str, ratio: float) -> None:
+    """Raise SpecError if a step time without a unit agrees better with the prediction in milliseconds.
+
+    `ratio` is the step time in seconds, divided by the predicted step time.
+    """
+    if ratio > math.sqrt(1000):
+        because = (
+            f"{step} s is {ratio:,.0f} times the predicted step time; write a unit to confirm {step} s"
+        )
+        raise SpecError([_option("--observed-step", step, STEP_TIME, because, f'"{step} ms"')])
 
 
 def _observations(

@@ -165,11 +165,13 @@ def _with_meant_keys(document: Document) -> tuple[Document, list[Problem]]:
 
     The values of a misspelt key are checked in the same run.
     """
+    document, sections = _without_sections(document)
     data = document.data if isinstance(document.data, dict) else {}
     given = [ALIASES.get(str(key), str(key)) for key in data]
     problems = [_unknown(document, key, given) for key in data if ALIASES.get(key, key) not in KEYS]
+    problems = [*sections, *problems]
     names = {each.field: next(iter(edit)) for each in problems for edit in each.edits}
-    settings = dict(_setting(each.field, data.get(each.field)) for each in problems)
+    settings = dict(_setting(each.field, data.get(each.field)) for each in problems if each not in sections)
     settings.pop("", None)
     if not names and not settings:
         return document, problems
@@ -182,6 +184,29 @@ def _with_meant_keys(document: Document) -> tuple[Document, list[Problem]]:
     elif settings and isinstance(plan, dict):
         meant_data["plan"] = plan | settings
     return replace(document, data=meant_data, lines=lines), problems
+
+
+def _without_sections(document: Document) -> tuple[Document, list[Problem]]:
+    """Return the document with the keys of unknown sections, such as `job:`, at the top level, and the
+    fault of each section.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    sections = {
+        key: inner
+        for key, inner in data.items()
+        if key not in KEYS
+        and isinstance(inner, dict)
+        and any(ALIASES.get(each, each) in KEYS for each in inner)
+    }
+    fix = "remove the line {}: and write the keys inside it without indentation"
+    problems = [replace(_unknown(document, key, ()), fix=fix.format(key)) for key in sections]
+    rest = {key: value for key, value in data.items() if key not in sections}
+    lines = {
+        path[1:] if path[:1] and path[0] in sections and path[1:] else path: line
+        for path, line in document.lines.items()
+    }
+    moved = {name: value for inner in sections.values() for name, value in inner.items()}
+    return (replace(document, data=rest | moved, lines=lines), problems) if sections else (document, [])
 
 
 def _values(name: str, given: object) -> Sequence[object]:

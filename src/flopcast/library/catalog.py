@@ -158,10 +158,10 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     reason = f"; {name} runs or resembles {alternatives(alike)}" if alike else ""
     reason += ", and there is no such file" * ("/" in name and kind == "models")
     others = [each[:-1] for each in ("models", "clusters", "engines") if each != kind and known(each, name)]
-    of_other = "".join(f"; {name} is {'an' if other == 'engine' else 'a'} {other}" for other in others)
+    of_other = "".join(f"; {name} is a{'n' * (each == 'engine')} {each}" for each in others)
     listing = 'write "2.10 USD/h", or ' * (kind == "prices") + "choose one of these names"
     listing += f" (flopcast catalog {kind} lists all)." * (kind in KINDS)
-    listing += " Describe another cluster under cluster: in a job file" * (kind == "clusters")
+    listing += f" Describe another under {kind[:-1]}: in a job file" * (kind in ("clusters", "stacks"))
     if len(with_device) > 1:
         listed = ", ".join(f"{a} ({b})" for a, b in with_device.items())
         of_other += f"; clusters with this device: {listed}"

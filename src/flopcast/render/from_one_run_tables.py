@@ -106,16 +106,16 @@ def posterior_text(posterior: Posterior) -> str:
     lines = [
         f"{check.name:14}{show_seconds(check.observed_s)} measured,"
         f" {show_seconds(check.predicted_s)} predicted"
-        f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} sigmas off),"
-        f" {show_seconds(check.updated_s)} after calibration"
+        f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} standard"
+        f" deviations), {show_seconds(check.updated_s)} after calibration"
         for check in posterior.checks
     ]
     moved = [one for one in posterior.factors if abs(one.ratio - 1) > 0.001]
     width = max(48, *(len(one.name) for one in moved[:MOST_LINES]))
-    lines += ["", f"{'factor':{width}}{'ratio':>8}{'sigma':>16}{'takes':>8}"]
+    lines += ["", f"{'factor':{width}}{'ratio':>8}{'sigma':>16}{'explains':>10}"]
     for one in moved[:MOST_LINES]:
         sigma = f"{one.prior_log_sigma_factor:.1%} → {one.log_sigma_factor:.1%}"
-        lines.append(f"{one.name:{width}}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
+        lines.append(f"{one.name:{width}}{one.ratio:8.3f}{sigma:>16}{one.taken_share:10.0%}")
     rest = len(posterior.factors) - len(moved[:MOST_LINES])
     lines += [f"{rest} other factors changed by less", ""]
     low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
