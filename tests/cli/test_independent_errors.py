@@ -453,7 +453,7 @@ CASES = [
     ("predict llama/model.safetensors --plan tp=x", "", [
         "copy config.json from the Hugging Face page of the model to llama/config.json, and give it in "
         "place of llama/model.safetensors",
-        "set tensor_parallel to 1, the default",
+        "set tensor_parallel to 1",
     ]),
     ("predict llama-3.2-1b --gpus 8 --trace log.csv --plan tp=5", "step,seconds\n1,2\n", [
         "write --trace log.json", "set tensor_parallel to 4"

@@ -23,6 +23,7 @@ WRITTEN = re.compile(
 )
 IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")
 OUTSIDE = re.compile(r"add --(env|arg) (\w+)=(\d+), with its value")  # for a script that does not set it
+ADDED = re.compile(r"add (--[a-z][\w-]*(?: [\w.-]+)*)")  # flags of a script
 REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
 
 
@@ -110,6 +111,8 @@ def _corrected(text: str, problems: Sequence[Problem]) -> str:
         number = problem.where.rpartition(":")[2]
         at = int(number) - 1 if number.isdecimal() else -1
         places = [at] if 0 <= at < len(lines) else range(len(lines))
+        if (added := ADDED.fullmatch(problem.fix)) and 0 <= at < len(lines):
+            lines[at] = re.sub(r"\s*\\?$", lambda end: f" {added[1]}{end[0]}", lines[at], count=1)
         wrong, right = _correction(problem)
         for place in places if wrong else ():
             lines[place] = _replaced(lines[place], problem.field, wrong, right)
@@ -143,7 +146,8 @@ def _correction(problem: Problem) -> tuple[str, str]:
     """Return the wrong text of a problem and the right one; ("", "") if its fix states no single text."""
     wrong = problem.field if problem.fault else str(problem.value)
     if meant := re.match(rf"{MEANT}([^ ,?]+)\?(?= Otherwise|$)", problem.fix):
-        return wrong, meant[1]
+        same = wrong.rpartition(".")[0] == meant[1].rpartition(".")[0]  # names of one section
+        return (wrong.rpartition(".")[2], meant[1].rpartition(".")[2]) if same else (wrong, meant[1])
     if swapped := IN_PLACE.fullmatch(problem.fix):
         return swapped[2], swapped[1]
     if plain := re.fullmatch(r"write (\S+) without quotes", problem.fix):

@@ -20,15 +20,14 @@ from flopcast.errors import (
     InfeasibleError,
     Problem,
     SpecError,
-    collected,
     common_problems,
     problems_of,
     spec_error,
 )
-from flopcast.files.validate import build
-from flopcast.files.yaml_text import COMMAND_LINE, Document
+from flopcast.files.field_names import ARGUMENT
+from flopcast.files.yaml_text import Document
 from flopcast.fixes import only_value
-from flopcast.library.edits import edited_document, in_long_names
+from flopcast.library.edits import edited_document
 from flopcast.records import replace
 from flopcast.requests.cluster_options import (
     devices_of_plan,
@@ -40,32 +39,17 @@ from flopcast.requests.cluster_options import (
     with_usual_size,
 )
 from flopcast.requests.corrected_source import source_and_faults, with_examples, without_examples
-from flopcast.requests.job_files import (
-    AUTO,
-    NOUNS,
-    ReadFile,
-    built,
-    checked_job,
-    job_of,
-    nodes_of,
-    read_file,
-)
+from flopcast.requests.job_files import ReadFile, checked_job, job_of, nodes_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
-from flopcast.requests.stand_ins import faults_with_each, with_files_or_faults
-from flopcast.requests.stated_options import (
-    with_changed_stack,
-    with_files,
-    with_options,
-    with_training_options,
-)
+from flopcast.requests.stand_ins import faults_with_each, stand_ins, with_files_or_faults
+from flopcast.requests.stated_options import with_changed_stack, with_options, with_training_options
 from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
 from flopcast.requests.usual_values import stated_cluster, with_defaults
 from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.job import Job
-from flopcast.spec.plan import Plan
 
 Made = TypeVar("Made")
 Make = Callable[[Document, ReadFile], Made]  # from a document and what reads the files that it names
@@ -276,11 +260,15 @@ def _source_of(request: JobRequest, check: Make[object]) -> tuple[JobSource, tup
         if [each.where for each in error.problems] == ["argument --kind"]:
             meant = re.fullmatch(rf"{re.escape(MEANT)}(\S+)\?", error.problems[0].fix)
             filled = [replace(request, kind=meant[1] if meant else None)]
-        names = ("env", "arg", "kind")
+        if sized := re.fullmatch(
+            r"add the number of devices, such as --gpus (\d+)", error.problems[-1].fix
+        ):
+            filled = [replace(request, gpus=int(sized[1]) * times) for times in (1, 4)]
+        names = ("env", "arg", "kind", "gpus")
         is_filled = any(getattr(each, name) != getattr(request, name) for each in filled for name in names)
         found = [problems_of(partial(made_from, each, check)) for each in filled if is_filled]
         further = tuple(common_problems(found))
-        raise SpecError((*error.problems, *further, *_faults_of_options(request))) from None
+        raise SpecError((*error.problems, *_with_options(further, request, check))) from None
 
 
 def _with_named_model(request: JobRequest, check: Make[object], *, assume_cluster: bool) -> JobRequest:
@@ -288,35 +276,21 @@ def _with_named_model(request: JobRequest, check: Make[object], *, assume_cluste
     try:
         return with_named_model(request)
     except SpecError as error:
-        every = [*error.problems, *_faults_of_options(request)]
         again = partial(made_from, make=check, assume_cluster=assume_cluster)
-        with_each = faults_with_each(error.problems, request, again)
-        raise SpecError((*every, *(each for each in with_each if each not in every))) from None
+        with_each = list(faults_with_each(error.problems, request, again))
+        raise SpecError((*error.problems, *_with_options(with_each, request, check))) from None
 
 
-def _faults_of_options(request: JobRequest) -> list[Problem]:
-    """Return the faults of options whose values do not depend on the files: names, files and prices."""
-    document = Document(COMMAND_LINE, {}, {})
-    named = request if not is_path(str(request.model or "")) else replace(request, model=None)
-    document, found = _tried(document, lambda given: with_files(given, request)[0])
-    problems = list(found)
-    document = with_options(document, named)
-    if request.cluster is None and request.price is not None:
-        document = with_usual_cluster(document, request)
-    document = with_price(document, request.price, anew=True)
-    if request.cluster is not None:
-        document, unsized = _tried(document, lambda given: with_gpus(given, request.gpus))
-        problems += unsized
-    data = document.mapping
-    for key in NOUNS.keys() & data.keys():
-        with collected(problems):
-            built(key, data[key], document)
-    with collected(problems):
-        document, plan = in_long_names(document, "plan", data.get("plan"))
-        if isinstance(plan, dict) and request.engine is None:
-            words = {name: value for name, value in plan.items() if name != AUTO}
-            build(Plan, document, {"global_batch": 1} | words, ("plan",))
-    return problems
+def _with_options(faults: Sequence[Problem], request: JobRequest, check: Make[object]) -> list[Problem]:
+    """Return faults, after further ones of options and changes that do not depend on the files."""
+    told = {(each.field.removesuffix(".base"), str(each.value)) for each in faults}
+    known = request.model is not None and not is_path(str(request.model))
+    found = []
+    for model in (request.model,) if known else stand_ins():
+        alone = replace(request, files=(), model=model, kind=None, size=(), arg=(), env=(), autocast=False)
+        found.append(problems_of(partial(made_from, alone, check)))
+    own = [x for x in common_problems(found) if (x.where or x.field).startswith(("--", ARGUMENT))]
+    return [*(x for x in own if (x.field.removesuffix(".base"), str(x.value)) not in told), *faults]
 
 
 def _no_file(path: Path, _: int) -> bytes:

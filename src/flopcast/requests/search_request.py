@@ -18,26 +18,27 @@ from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
 from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library.edits import long_names, plan_words
-from flopcast.meant_quantities import meant_count, meant_quantity
-from flopcast.quantities import fraction_of, parse_quantity, parse_usd
+from flopcast.quantities import fraction_of
 from flopcast.records import Record, field, replace
 from flopcast.requests.cluster_options import with_whole_nodes
 from flopcast.requests.fitting_values import in_sequences
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import made_from, of_training
+from flopcast.requests.search_values import dollars, flag, seconds
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.search.space_words import space_values
+from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.units import Number
 from flopcast.workload.suggested_fixes import ALONE, impossible_degrees
 
 Made = TypeVar("Made")
-DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
 OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
 OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
-NO_LIMIT: Number | None = 1e15  # seconds or dollars
+NO_LIMIT: Number | None = 1e15  # s or USD; in place of a wrong limit, so that the rest is checked, too
 OPTION_OF = {"objective": "--objective", "tokens": "--tokens"}  # faults of a question
 COMPARED = ("stack.tensor_overlap",)  # settings of which a change may list several values to try
 OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
@@ -100,14 +101,14 @@ def question_of(request: SearchRequest) -> Question:
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, request), None) or _corrected(faults.found, allowed, request)
     of_jobs = tuple(each.job for each in jobs)
-    plain = partial(Question, jobs=of_jobs, objectives=("tokens_per_s",))
-    if jobs and (unsized := problems_of(lambda: tuple(plain(space=space or Space()).sized()))):
+    checked = of_jobs or _stand_in(request.job)  # the size is checked even if no job is right
+    plain = partial(Question, jobs=checked, objectives=("tokens_per_s",))
+    if checked and (unsized := problems_of(lambda: tuple(plain(space=space or Space()).sized()))):
         faults.found.extend(map(_of_gpus, unsized))
         space = _corrected(faults.found, allowed, request)
-    # in place of a wrong limit, one that every plan keeps: a missing number of tokens is reported, too
-    deadline_s = faults.of(partial(_seconds, request.deadline), NO_LIMIT)
-    budget_usd = faults.of(partial(_dollars, request.budget), NO_LIMIT)
-    evolve = faults.of(lambda: _flag("--evolve", request.evolve), False)
+    deadline_s = faults.of(partial(seconds, request.deadline), NO_LIMIT)
+    budget_usd = faults.of(partial(dollars, request.budget), NO_LIMIT)
+    evolve = faults.of(lambda: flag("--evolve", request.evolve), False)
     question = faults.of(
         lambda: Question(
             jobs=of_jobs,
@@ -121,7 +122,7 @@ def question_of(request: SearchRequest) -> Question:
         ),
         None,
     )
-    if jobs:
+    if checked:
         with collected(faults.found):
             faults.found[:] = _joined(faults.found, plain(space=space or Space()), words)
     if question is None or faults.found:
@@ -129,6 +130,18 @@ def question_of(request: SearchRequest) -> Question:
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
         raise SpecError(replace(each, field=OPTION_OF.get(each.field, each.field)) for each in problems)
     return question
+
+
+def _stand_in(job: JobRequest) -> tuple[Job, ...]:
+    """Return a job with the model and the cluster of a request whose other parts are wrong; () if one of
+    the two is unknown.
+    """
+    alone = JobRequest(
+        model=job.model or next(iter(job.files), None), cluster=job.cluster or USUAL["cluster"]
+    )
+    with suppress(SpecError):
+        return (made_from(alone, of_training(open_job_of)).job,)
+    return ()
 
 
 def _objectives(request: SearchRequest) -> tuple[str, ...]:
@@ -268,9 +281,9 @@ def _space(
     data = space_values(fields)
     stated = {"gpus": request.job.gpus, "headroom_fraction": request.headroom}
     data |= {name: value for name, value in stated.items() if value is not None}
-    if _flag("--no-refine", request.no_refine):
+    if flag("--no-refine", request.no_refine):
         data["refine"] = False
-    if _flag("--tp-beyond-domain", request.tp_beyond_domain):
+    if flag("--tp-beyond-domain", request.tp_beyond_domain):
         data["tensor_in_domain"] = False
     data |= right or {}
     try:
@@ -295,55 +308,3 @@ def _in_several(problems: Sequence[Problem], values: Sequence[str]) -> list[Prob
         replace(each, fix=fix) if len(values) > 1 and each in wrong and each.value in right else each
         for each in problems
     ]
-
-
-def _flag(name: str, given: object) -> bool:
-    """Return whether an option without a value is set; other interfaces than the command line give words.
-
-    >>> _flag("--evolve", "yes"), _flag("--evolve", None)
-    (True, False)
-    """
-    word = str(given or "no").lower()
-    if word not in ("yes", "true", "no", "false"):
-        because = f"{name} is an option without a value"
-        raise spec_error(name, given, "yes or no", because, set_to({name: "yes"}, "remove it"))
-    return word in ("yes", "true")
-
-
-def _dollars(text: object) -> float | None:
-    """Return an amount of money, with or without its unit; with letters as for tokens."""
-    if text is None:
-        return None
-    try:
-        amount = parse_usd(str(text))
-    except ValueError:
-        amount = None
-    if amount is None or amount <= 0:
-        allowed = 'dollars above 0, such as "2.5M USD" or 40000'
-        right = meant_count(re.sub(r"(?<=\d) (?=\d{3}\b)", "", str(text)))
-        fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
-        fix = fix if re.search(r"\d", str(text)) else 'write --budget "2M USD"'
-        because = "a budget is an amount of US dollars, and flopcast does not convert currencies"
-        if amount is not None:
-            right = f"{-amount:g}" if amount else "2M"
-            because, fix = "the amount is not above 0", f'write --budget "{right} USD"'
-        raise spec_error("--budget", text, allowed, because, fix)
-    return amount
-
-
-def _seconds(text: object) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = parse_quantity(str(text), DEADLINE_UNITS)
-    except ValueError:
-        seconds = -1.0
-    if seconds <= 0:
-        right = meant_quantity(str(text).lstrip("- "), DEADLINE_UNITS)
-        right = right if right and parse_quantity(right, DEADLINE_UNITS) > 0 else "30 d"
-        allowed, because = (
-            'a time such as "30 d" or "12 h"',
-            "a deadline is the longest allowed time of the run",
-        )
-        raise spec_error("--deadline", text, allowed, because, f'write --deadline "{right}"')
-    return seconds

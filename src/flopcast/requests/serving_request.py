@@ -6,9 +6,9 @@ and clusters (resolve.py), the rules (serving/checks.py).
 """
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from flopcast.errors import Problem, SpecError, collected, spec_error
+from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error
 from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -17,6 +17,7 @@ from flopcast.library.curves import load_serving_book
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.engine_releases import engine_of_release, release_in_name
 from flopcast.library.traffic_text import slo_of
+from flopcast.records import replace
 from flopcast.requests.cluster_options import with_usual_size
 from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built, read_file
@@ -106,10 +107,12 @@ def answered(
         return answer_of
 
     refuse_options_of_serving(request)
+    check = of_job(check_serving, with_degree)  # to choose degrees takes longer
     if wrong := list(_options_of_training(request)):
-        raise SpecError(wrong)
-    made = of_job(answer, complete or with_best_degrees)
-    return made_from(request, made, of_job(check_serving, with_degree))  # to choose degrees takes longer
+        none: dict[str, Any] = dict.fromkeys(OF_TRAINING)
+        rest = replace(request, **none)
+        raise SpecError([*wrong, *problems_of(lambda: made_from(rest, check))])
+    return made_from(request, of_job(answer, complete or with_best_degrees), check)
 
 
 def check_serving(job: ServingJob) -> None:
@@ -179,7 +182,7 @@ def serving_job_of(document: Document, read: ReadFile, complete: Complete | None
             raise SpecError(with_sections(problems, document, ServingJob)) from None
         with collected(problems):
             job = build(ServingJob, document, data | {"traffic": Traffic(**USUAL_LOAD, **USUAL_LENGTHS)})
-            problems += broken_rules((complete or with_degree)(job)[0])
+            problems += with_places(broken_rules((complete or with_degree)(job)[0]), document)
     if problems:
         raise SpecError(with_sections(problems, document, ServingJob))
     job = _with_prompts_that_fit(job, usual, notes)
@@ -227,7 +230,10 @@ def _engine(data: object, document: Document) -> Engine:
     name, release = release_in_name(str(changes.pop("base")))
     own_name = catalog.known("engines", name)
     if own_name is None:
-        raise SpecError([catalog.unknown_name("engines", str(name), "engine", document.where(("engine",)))])
+        unknown = catalog.unknown_name("engines", str(name), "engine", document.where(("engine",)))
+        meant = next((str(*edit.values()) for edit in unknown.edits), USUAL_ENGINE)
+        further = problems_of(lambda: _engine({"base": meant, **changes}, document)) if changes else []
+        raise SpecError([unknown, *further])
     if release:
         changes = {"release": release} | changes
     if changes.get("release", "") != "":

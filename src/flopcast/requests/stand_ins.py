@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 from flopcast.errors import Problem, SpecError, common_problems, problems_of
+from flopcast.files.field_names import ARGUMENT
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.records import replace
@@ -66,5 +67,9 @@ def faults_with_each(problems: Sequence[Problem], request: JobRequest, check: Ch
     if others or len(files) == len(request.files):
         return
     named = [str(edit[""]) for edit in unknown.edits if "" in edit]
-    meant = [replace(request, files=files, model=name) for name in named]
-    yield from common_problems([problems_of(partial(check, each)) for each in meant])
+    meant = [replace(request, files=files, model=name) for name in named or stand_ins()]
+    for each in common_problems([problems_of(partial(check, each)) for each in meant]):
+        if named or (each.where or each.field).startswith(
+            ("--", ARGUMENT)
+        ):  # a missing file may state all other parts
+            yield each

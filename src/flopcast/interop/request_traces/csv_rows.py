@@ -12,12 +12,12 @@ import re
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Integers
+from flopcast.dtypes import Counts, Flags, Integers
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.nearest_names import nearest
 from flopcast.files.tables import other_separator
 from flopcast.interop.request_traces.lines import Lines
-from flopcast.interop.request_traces.rows import MOST_SHOWN, Rows, Rules
+from flopcast.interop.request_traces.rows import MOST_SHOWN, Rows, Rules, row_problems
 from flopcast.records import Record
 
 TIMES = ("arrival_s", "timestamp")
@@ -98,14 +98,16 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
     last = max(columns.arrival, columns.prompt, columns.output, columns.hashes or 0)
     short = [row for row, each in enumerate(cells) if len(each) <= last]
     if short:
-        rows = ((int(numbers[row]), cells[row]) for row in short[:MOST_SHOWN])
-        raise SpecError(_short(rules, line, each, columns) for line, each in rows)
+        raise SpecError(_short(rules, int(numbers[row]), cells[row], columns) for row in short[:MOST_SHOWN])
     faults: list[Problem] = []
     arrival_s = _column(cells, columns.arrival, numbers, "arrival", rules, faults)
     prompts = _column(cells, columns.prompt, numbers, "prompt_tokens", rules, faults)
     outputs = _column(cells, columns.output, numbers, "output_tokens", rules, faults)
     if faults:
-        raise SpecError(faults)
+        right = np.isfinite(arrival_s) & _are_counts(prompts) & _are_counts(outputs)
+        numbers, arrival_s = numbers[right], arrival_s[right]
+        prompts, outputs = prompts[right], outputs[right]
+        cells = [each for each, is_right in zip(cells, right, strict=True) if is_right]
     prompt, output = prompts.astype(np.intp), outputs.astype(np.intp)
     segments, ids = np.broadcast_to(np.intp(0), (len(cells),)), np.zeros(0, np.intp)
     tokens = ids
@@ -119,7 +121,7 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
         if (ids < 0).any():
             raise _no_hash(words, numbers, rules)
         tokens = block_tokens(prompt, segments, columns.block_tokens)
-    return Rows(
+    rows = Rows(
         lines=numbers,
         arrival_s=arrival_s,
         prompt_tokens=prompt,
@@ -128,6 +130,9 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
         segment_ids=ids,
         segment_tokens=tokens,
     )
+    if faults:
+        raise SpecError([*faults, *row_problems(rows, rules, -np.inf)])
+    return rows
 
 
 def block_tokens(prompt: Integers, segments: Integers, block: int) -> Integers:
@@ -154,8 +159,7 @@ def _column(
         values = _seconds(texts) if dated else np.array(texts, dtype=np.float64)
     except ValueError:
         values = np.array([_number(text, dated) for text in texts])
-    whole = (values == np.floor(values)) & (np.abs(values) < _WIDEST)
-    wrong = np.flatnonzero(~(np.isfinite(values) if name == "arrival" else whole)).tolist()
+    wrong = np.flatnonzero(~(np.isfinite(values) if name == "arrival" else _are_counts(values))).tolist()
     if wrong:
         allowed = f"a whole number of at most {_WIDEST - 1}"
         because, noun = "this column contains numbers of tokens", "a whole number"
@@ -168,6 +172,12 @@ def _column(
             Problem(field, texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}") for row in shown
         )
     return values
+
+
+def _are_counts(values: Counts) -> Flags:
+    """Return which values are whole numbers that a count of tokens may have."""
+    counts: Flags = (values == np.floor(values)) & (np.abs(values) < _WIDEST)
+    return counts
 
 
 def _seconds(texts: list[str]) -> Counts:
