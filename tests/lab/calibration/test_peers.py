@@ -207,7 +207,7 @@ def test_products_kept_aside_are_predicted(gemm_samples, name):
     device, samples = catalog.device(name), peer_fit.beyond_the_host(gemm_samples[name])
     aside = np.random.default_rng(1).random(samples.measured_s.size) < 0.2
 
-    curve = peer_fit.fit_peer_curve(samples.part(~aside), device)
+    curve = peer_fit.fit_quickly(samples.part(~aside), device)
 
     left = samples.part(aside)
     errors = np.abs(predicted_s(curve, left, device) / left.measured_s - 1)

@@ -16,8 +16,10 @@ Science 11(2), 1996. Weights: Huber, "Robust estimation of a location parameter"
 Statistics 35(1), 1964.
 """
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -281,34 +283,31 @@ def _penalty(axes: tuple[Counts, ...]) -> Counts:
 def _penalty_of(nodes_of_axes: tuple[tuple[float, ...], ...]) -> Counts:
     axes = [np.array(each) for each in nodes_of_axes]
     shape = tuple(len(axis) for axis in axes)
-    index = np.arange(int(np.prod(shape))).reshape(shape)
-    total = np.zeros((index.size, index.size))
+    size = math.prod(shape)
+    total = np.zeros((size, size))
     for number, axis in enumerate(axes):
-        lines = np.moveaxis(index, number, 0).reshape(len(axis), -1)
-        smoothness = SMOOTHNESS if _is_even(axis) else SMOOTHNESS_OF_VALUES
-        step = np.diff(axis)
-        for start in range(len(axis) - 2):
-            before, after = step[start], step[start + 1]
-            mean = 2.0 / (before + after)
-            stencil = np.array([after * mean, -2.0, before * mean])
-            _add_square(total, lines[start : start + 3], smoothness * stencil)
-        for start in range(len(axis) - 1):
-            _add_square(total, lines[start : start + 2], FLATNESS * np.array([1.0, -1.0]))
+        sides = math.prod(shape[:number]), len(axis), math.prod(shape[number + 1 :])
+        lines = np.einsum("ijkilk->jlik", total.reshape(sides + sides))  # a view
+        lines += _penalty_of_line(axis)[:, :, None, None]
     return total
+
+
+def _penalty_of_line(axis: Counts) -> Counts:
+    """Return the quadratic form of the differences along one line of nodes, (nodes, nodes)."""
+    found, step = np.zeros((len(axis), len(axis))), np.diff(axis)
+    smoothness = SMOOTHNESS if _is_even(axis) else SMOOTHNESS_OF_VALUES
+    for start, (before, after) in enumerate(pairwise(step.tolist())):
+        mean = 2.0 / (before + after)
+        stencil = smoothness * np.array([after * mean, -2.0, before * mean])
+        found[start : start + 3, start : start + 3] += np.outer(stencil, stencil)
+    stencil = FLATNESS * np.array([1.0, -1.0])
+    for start in range(len(step)):
+        found[start : start + 2, start : start + 2] += np.outer(stencil, stencil)
+    return found
 
 
 def _is_even(axis: Counts) -> bool:
     return len(axis) < 3 or float(np.ptp(np.diff(axis))) < 1e-9
-
-
-def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
-    """Add the square of a stencil over each line of nodes to a quadratic form, in place.
-
-    Each node is at a different place in every line, so no entry is added to twice at once.
-    """
-    for first, one in zip(lines, stencil, strict=True):
-        for second, other in zip(lines, stencil, strict=True):
-            total[first, second] += one * other
 
 
 def _robust_solve(

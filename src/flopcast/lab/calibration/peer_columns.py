@@ -144,8 +144,9 @@ def loads_of(r: Columns) -> Loads:
     for law, exponent in POWER_LAWS.items():
         drawn = np.stack([r[name] for name in names[1:]], axis=1)
         mine = r[law] == 1 if law in r else np.zeros(len(r["topk"]), dtype=bool)
-        for top_k, experts, ranks in np.unique(drawn[mine], axis=0).astype(int).tolist():
-            same = mine & (drawn == (top_k, experts, ranks)).all(axis=1)
+        each, group = np.unique(drawn[mine], axis=0, return_inverse=True)
+        for number, (top_k, experts, ranks) in enumerate(each.astype(int).tolist()):
+            same = np.flatnonzero(mine)[group.ravel() == number]
             load = fullest_rank_load(r["num_tokens"][same], top_k, experts, ranks, skew=constant(exponent))
             loads[:, same] = load.rows, load.touched, load.imbalance
     return loads[0], loads[1], loads[2]

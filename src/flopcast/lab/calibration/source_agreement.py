@@ -4,8 +4,11 @@ Answers: do the rows of two tables of one kernel class agree?
 Elsewhere: the consequences of agreement or disagreement (peer_fit.py).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from flopcast.dtypes import Integers, Logs
 from flopcast.lab.calibration.samples import Samples
 from flopcast.records import Record
 
@@ -55,10 +58,13 @@ def disagreement(first: Samples, second: Samples) -> Disagreement:
     """
     ours, theirs = np.log2(first.coordinates), np.log2(second.coordinates)
     ratios = []
-    for number in range(theirs.shape[1]):
-        distance = np.abs(ours - theirs[:, number : number + 1]).max(axis=0, initial=0.0)
-        nearest = int(distance.argmin()) if distance.size else 0
-        if distance.size and distance[nearest] <= NEAR:
+    for number, near in enumerate(_candidates(ours, theirs)):
+        if not near.size:
+            continue
+        distance = np.abs(ours[:, near] - theirs[:, number : number + 1]).max(axis=0, initial=0.0)
+        closest = distance.argmin()
+        if distance[closest] <= NEAR:
+            nearest = near[closest]
             slowness = second.measured_s[number] / second.bound_s[number]
             ratios.append(slowness * first.bound_s[nearest] / first.measured_s[nearest])
     if not ratios:
@@ -68,3 +74,14 @@ def disagreement(first: Samples, second: Samples) -> Disagreement:
         bias_ratio=float(np.median(ratios)),
         median_error=float(np.median(np.abs(np.array(ratios) - 1))),
     )
+
+
+def _candidates(ours: Logs, theirs: Logs) -> Iterator[Integers]:
+    """Yield, for every one of their rows, the rows of ours that are near on the axis with most values."""
+    axis = max(range(len(ours)), key=lambda each: len(np.unique(ours[each])))
+    order = np.argsort(ours[axis], kind="stable")
+    ends = (
+        np.searchsorted(ours[axis][order], theirs[axis] + side * 2.0 * NEAR).tolist() for side in (-1.0, 1.0)
+    )
+    for start, end in zip(*ends, strict=True):
+        yield np.sort(order[start:end])
