@@ -12,7 +12,13 @@ from conftest import make_job
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.lab.published.predictions import Predictions
-from flopcast.lab.validation.leave_one_out import first_pass, fit_runs, leave_each_out, leave_out
+from flopcast.lab.validation.leave_one_out import (
+    first_pass,
+    fit_runs,
+    leave_each_out,
+    leave_out,
+    leave_out_each_way,
+)
 from flopcast.lab.validation.published import compare_runs
 from flopcast.lab.validation.run import Observed, Run
 from flopcast.spec.stack import Derate
@@ -120,6 +126,16 @@ def test_leaving_each_out_judges_every_run_once_as_leaving_out_its_source_does()
     assert [row.predicted_step_time_s for row in left.rows if row.run.source == "first"] == [
         row.predicted_step_time_s for row in leave_out(reader, ("first",), known).rows
     ]
+
+
+def test_several_ways_of_leaving_out_at_once_judge_every_run_as_each_way_alone():
+    reader = runs_of()
+    known, ways = first_pass(reader), ("others", "generations", "models")
+
+    together = leave_out_each_way(lambda levels, ids: [reader(each, ids) for each in levels], known, ways)
+
+    assert list(together) == [leave_each_out(reader, known, way) for way in ways]
+    assert len({row.predicted_step_time_s for each in together for row in each.rows}) > len(BATCHES)
 
 
 def test_a_stack_without_runs_gets_what_others_share():

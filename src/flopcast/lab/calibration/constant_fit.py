@@ -236,18 +236,19 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
     if design.source_log_sigma_factor:
         shares = np.hstack([shares, within(design.factor_shares, design.sources)])
         sigmas = np.append(sigmas, np.full(shares.shape[1] - own, design.source_log_sigma_factor))
-    precision = np.diag(sigmas**-2.0)
+    diagonal = np.arange(len(sigmas))
     least = np.full(shares.shape[1], UNBOUND)
     least[: len(design.factor_names)] = [least_log(name) for name in design.factor_names]
     held = np.zeros(len(least))  # extra precision that keeps a level at its lower bound
     members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
     noise = np.full(len(design.gaps), EXPECTED_NOISE)
     trust = np.ones(len(design.gaps))
-    logs: Logs = np.zeros(len(precision))
+    logs: Logs = np.zeros(len(sigmas))
     for number in range(ROUNDS):
         each = weights * trust / noise**2
         scaled = shares * np.sqrt(each)[:, None]
-        known = scaled.T @ scaled + precision + np.diag(held)  # symmetric: half of the work
+        known = scaled.T @ scaled  # symmetric: half of the work
+        known[diagonal, diagonal] += sigmas**-2.0 + held
         sums = shares.T @ (each * design.gaps) + held * least
         before, logs = logs, np.linalg.solve(known, sums).astype(np.float64)
         held = np.where(logs < least, HELD, held)
@@ -259,7 +260,8 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
                 squares = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
                 noise[rows] = math.sqrt(squares / (float(weights[rows].sum()) + EXPECTED_ROWS))
         trust = _trust(left, noise)
-    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(np.float64)  # nothing is held
+    known[diagonal, diagonal] -= held  # nothing is held
+    open_covariance: Logs = np.linalg.inv(known).astype(np.float64)
     return _Solution(
         logs=logs[:own],
         covariance=open_covariance[:own, :own],

@@ -80,8 +80,7 @@ def _candidates(ours: Logs, theirs: Logs) -> Iterator[Integers]:
     """Yield, for every one of their rows, the rows of ours that are near on the axis with most values."""
     axis = max(range(len(ours)), key=lambda each: len(np.unique(ours[each])))
     order = np.argsort(ours[axis], kind="stable")
-    ends = (
-        np.searchsorted(ours[axis][order], theirs[axis] + side * 2.0 * NEAR).tolist() for side in (-1.0, 1.0)
-    )
+    sorted_ours, reach = ours[axis][order], 2.0 * NEAR
+    ends = (np.searchsorted(sorted_ours, theirs[axis] + side) for side in (-reach, reach))
     for start, end in zip(*ends, strict=True):
         yield np.sort(order[start:end])

@@ -107,9 +107,13 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
 def within(shares: Counts, contexts: Sequence[str]) -> Counts:
     """Return shares with a column for each constant in each context that has it, (runs, columns)."""
     label = np.unique(np.array(contexts), return_inverse=True)[1]
-    blocks = [shares * (label == one)[:, None] for one in range(label.max() + 1)]
-    columns = np.hstack(blocks)
-    return np.asarray(columns[:, columns.any(axis=0)])
+    rows = [np.flatnonzero(label == one) for one in range(label.max() + 1)]
+    used = [np.flatnonzero(shares[mine].any(axis=0)) for mine in rows]
+    columns, start = np.zeros((len(shares), sum(map(len, used)))), 0
+    for mine, constants in zip(rows, used, strict=True):
+        columns[mine, start : start + len(constants)] = shares[np.ix_(mine, constants)]
+        start += len(constants)
+    return columns
 
 
 def _whitened(effects: Counts, runs: Gaps) -> tuple[Counts, Logs]:

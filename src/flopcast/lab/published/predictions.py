@@ -40,9 +40,10 @@ from flopcast.spec.job import Job
 from flopcast.timeline.program import simulate
 from flopcast.timeline.step import run_step
 
-MOST_RESULTS = 65536  # programs, times of kernels, prices and times of layers of earlier predictions
+MOST_RESULTS = 131072  # programs, times of kernels, prices and times of layers of earlier predictions
 COLUMNS = {column.to[1]: title for title, column in PUBLISHED.columns.items() if column.to[0] == "mapping"}
 FIELD = re.compile(r"\w+")
+LEFT_OUT: tuple[Constants, ...] = ("others", "generations")  # ways that are predicted together
 NO_LEVELS: Levels = {}  # one object, as kept prices depend on the identity of their levels
 
 
@@ -54,7 +55,8 @@ class PublishedTables:
     Parameters
     ----------
     together : whether predictions with the constants of the catalogue and without constants are both
-        needed; they are then computed together, which takes less time
+        needed, or those without each source and without each device generation; they are then computed
+        together, which takes less time
 
     Raises
     ------
@@ -68,7 +70,7 @@ class PublishedTables:
         """Read the files."""
         self._watched, self._together = watched, together
         self._without_each = cache(  # source, device generation or model: constants fitted on the others
-            lambda each: leave_one_out.leave_each_out(self.predicted, self._unfitted, each)
+            lambda ways: leave_one_out.leave_out_each_way(self._predicted_each, self._unfitted, ways)
         )
         self._job_of, self._predicted = cache(_job_or_faults), Predictions()
         self._tables = [
@@ -113,7 +115,8 @@ class PublishedTables:
         if leave_out:
             return leave_one_out.leave_out(self.predicted, leave_out, self._unfitted)
         if constants in leave_one_out.GROUPS:
-            return self._without_each(constants)
+            ways = LEFT_OUT if self._together and constants in LEFT_OUT else (constants,)
+            return self._without_each(ways)[ways.index(constants)]
         published = self._unfitted.published if constants == "none" else self._by_catalogue
         return replace(published, constants=constants, fitted_on=_fitted_on())
 
@@ -131,8 +134,14 @@ class PublishedTables:
 
     def predicted(self, levels: Levels | None = None, ids: frozenset[str] = frozenset()) -> Published:
         """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's."""
-        bare = None if levels is None else NO_LEVELS
-        return self._predicted_with(({**levels_of_other_runs(), **levels} if levels else bare,), ids)[0]
+        if levels is None:
+            return self._predicted_with((None,), ids)[0]
+        return self._predicted_each((levels,), ids)[0]
+
+    def _predicted_each(self, choices: Sequence[Levels], ids: frozenset[str]) -> tuple[Published, ...]:
+        """Return predictions of runs with each of these levels, completed by those of other runs."""
+        whole = [{**levels_of_other_runs(), **levels} if levels else NO_LEVELS for levels in choices]
+        return self._predicted_with(whole, ids)
 
     def _predicted_with(
         self, choices: Sequence[Levels | None], ids: frozenset[str] = frozenset()

@@ -32,6 +32,7 @@ from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 
 PredictRuns = Callable[[Levels, frozenset[str]], Published]
+PredictEach = Callable[[Sequence[Levels], frozenset[str]], Sequence[Published]]
 GroupOfRun = Callable[[ComparedRun], str]
 PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
 # The host's factors have one name on all hosts and under all stacks, which differ too much for one level.
@@ -118,9 +119,35 @@ def leave_each_out(
 ) -> Published:
     """Predict every run with constants fitted to the other sources, generations of devices or models."""
     first = known or first_pass(predict_runs)
-    groups = first.ids(GROUPS[constants])
-    rows = [row for ids in groups.values() for row in _judged(predict_runs, first, ids)]
-    return replace(first.published, rows=with_baseline(rows), constants=constants, groups=len(groups))
+    return leave_out_each_way(lambda each, ids: (predict_runs(each[0], ids),), first, (constants,))[0]
+
+
+def leave_out_each_way(
+    predict_each: PredictEach, first: FirstPass, ways: Sequence[Constants]
+) -> tuple[Published, ...]:
+    """Predict every run as `leave_each_out` does, with several choices of constants at once.
+
+    `predict_each` takes levels for each of the `ways` and the ids of runs, and returns the predictions of
+    these runs with each of the levels.
+    """
+    groups = [tuple(first.ids(GROUPS[way]).values()) for way in ways]
+    levels = [[first.without(ids).levels() for ids in each] for each in groups]
+    number_of = [{run: number for number, ids in enumerate(each) for run in ids} for each in groups]
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for row in first.published.rows:
+        alike.setdefault(tuple(numbers[row.run.id] for numbers in number_of), []).append(row.run.id)
+    found: tuple[list[ComparedRun], ...] = tuple([] for _ in ways)
+    for numbers, ids in alike.items():
+        own_levels = [each[number] for each, number in zip(levels, numbers, strict=True)]
+        for rows, published in zip(found, predict_each(own_levels, frozenset(ids)), strict=True):
+            rows.extend(published.rows)
+    place = {row.run.id: number for number, row in enumerate(first.published.rows)}
+    for rows, group in zip(found, number_of, strict=True):
+        rows.sort(key=lambda row: (group[row.run.id], place[row.run.id]))
+    return tuple(
+        replace(first.published, rows=with_baseline(rows), constants=way, groups=len(each))
+        for rows, way, each in zip(found, ways, groups, strict=True)
+    )
 
 
 def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) -> tuple[ComparedRun, ...]:
