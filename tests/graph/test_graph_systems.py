@@ -179,7 +179,7 @@ def test_small_tables_on_every_device_explain_the_step_of_hugectr():
     host = {"host": {"graphs": "iteration"}, "optimizer": {"step_host_s": "0 s"}}
     model, steps = dlrm(), []
     for whole in (0, MOST_WHOLE):
-        plan = f"dp=8 ep=8 tables=table mbs=6912 gbs=55296 precision=bf16 whole_tables={whole}"
+        plan = f"dp=8 ep=8 tables=balanced mbs=6912 gbs=55296 precision=bf16 whole_tables={whole}"
         found = make_job(
             model=model,
             plan=plan,

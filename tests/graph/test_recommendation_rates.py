@@ -26,14 +26,14 @@ BOTTOM, TOP = (13, 512, 256, 128), (1024, 1024, 512, 256, 1)
 
 @cache
 def dlrm(tables, bottom=BOTTOM, top=TOP, look_ups=1, is_half=False):
-    """DLRM with a dot interaction of the vectors; its look-ups return fp32 (`nn/sparse_model.py`)."""
+    """DLRM with a dot interaction of the vectors, which have the precision of the other activations."""
     build, width = Builder("fp16" if is_half else "fp32"), bottom[-1]
     dense = build.layers(build.input("dense", SAMPLES, bottom[0]), SAMPLES, *bottom)
     vectors = [dense]
     for number, rows in enumerate(tables):
         indices = build.input(f"indices{number}", SAMPLES, look_ups, dtype="int64")
         names = f"{build.weight(rows, width)} {indices}"
-        vectors.append(build.run("embedding_bag", names, SAMPLES, width, dtype="fp32"))
+        vectors.append(build.run("embedding_bag", names, SAMPLES, width))
     count = len(vectors)
     joined = build.run("concatenate", " ".join(vectors), SAMPLES, count, width)
     turned = build.run("view", joined, SAMPLES, width, count)
@@ -78,22 +78,22 @@ def errors(source):
 
 
 def test_rates_of_tensorflow_on_a100_and_v100():
-    """NVIDIA's DLRM with XLA on 1 to 16 devices; vectors are exchanged in fp32, also in mixed precision.
+    """NVIDIA's DLRM with XLA on 1 to 16 devices, with whole tables on each (strategy `memory_balanced`).
 
-    With vectors in 16 bits, the median error is 11 and the largest 31 %.
+    With mixed precision, vectors are exchanged in 16 bits (Merlin Distributed Embeddings, `_call_base`).
     """
     found = list(errors("tf2"))
 
     assert len(found) == 13
-    assert median(map(abs, found)) < 0.12
-    assert max(map(abs, found)) < 0.21
+    assert median(map(abs, found)) < 0.08
+    assert max(map(abs, found)) < 0.25
 
 
 def test_eager_mixed_precision_of_2020_takes_longer_than_predicted():
     single, mixed = errors("pytorch")
 
     assert single == pytest.approx(-0.2, abs=0.02)
-    assert mixed == pytest.approx(-0.43, abs=0.02)
+    assert mixed == pytest.approx(-0.47, abs=0.02)
 
 
 ACTIVE = {  # fraction of a step in which kernels run, for 512, 1024, 2048 and 4096 samples

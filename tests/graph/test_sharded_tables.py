@@ -19,7 +19,8 @@ ROWS, WIDTH, LOOK_UPS, SAMPLES = (4000, 3000, 1000), 32, (4, 2, 1), 2
 BATCH, RANKS = 64, 8  # samples of a rank
 INDEX_BYTES, HALF_BYTES, FLOAT_BYTES = 8, 2, 4
 ELEMENTS = sum(rows * WIDTH for rows in ROWS)
-WAYS = ("table", "row", "column")
+WAYS = ("table", "balanced", "row", "column")
+BUSIEST = RANKS * max(LOOK_UPS) / sum(LOOK_UPS)  # vectors of the rank with the first table, over the mean
 
 
 def model():
@@ -59,7 +60,7 @@ def sent(found, kind, phase="forward"):
 
 
 def test_ranks_hold_all_rows_once_and_a_number_for_each_row():
-    for tables in ("row", "column"):
+    for tables in ("balanced", "row", "column"):
         held = programs_of(job(tables)).narrow_parameters["fp32"].item()
         assert held * RANKS == pytest.approx(ELEMENTS + sum(ROWS), rel=1e-12)
 
@@ -84,6 +85,13 @@ def test_the_gradient_of_a_whole_table_does_not_grow_with_the_batch():
     assert moved[0] - rows >= ELEMENTS * HALF_BYTES
 
 
+def test_ranks_hold_numbers_of_tables_that_differ_by_at_most_one():
+    """With 26 equal look-ups, the fullest of 8 ranks has 4 of them, and of 16 ranks 2."""
+    tables = [float(number) for number in range(26)]
+    shares = fullest_share(tables, np.array([[8.0], [16.0], [32.0]]), [1.0] * 26)
+    assert (26 * shares).ravel().tolist() == pytest.approx([4.0, 2.0, 1.0])
+
+
 def test_tables_are_packed_no_worse_than_by_the_largest_and_the_mean():
     sizes = [7.0, 6.0, 5.0, 4.0, 3.0, 3.0]
     for ranks in range(1, 9):
@@ -99,7 +107,8 @@ def test_small_tables_that_are_whole_send_nothing_and_have_gradients_like_other_
     for tables in WAYS:
         found = job(tables, whole=ROWS[2] * WIDTH)
         programs, all_shared = programs_of(found), programs_of(job(tables))
-        vectors = BATCH * sum(LOOK_UPS[:2]) * WIDTH * HALF_BYTES
+        busiest = RANKS * LOOK_UPS[0] / sum(LOOK_UPS[:2]) if tables == "table" else 1.0
+        vectors = BATCH * sum(LOOK_UPS[:2]) * WIDTH * HALF_BYTES * busiest
         kept = programs.trained_parameters - all_shared.trained_parameters
 
         assert kept.item() == ROWS[2] * WIDTH
@@ -110,8 +119,10 @@ def test_small_tables_that_are_whole_send_nothing_and_have_gradients_like_other_
             assert programs.narrow_parameters["fp32"].item() * RANKS == pytest.approx(
                 shared + sum(ROWS[:2])
             )
-        assert sent(found, AllToAll) + sent(found, ReduceScatter) / RANKS == vectors
-        assert sent(found, IndexExchange) % (BATCH * sum(LOOK_UPS[:2]) * INDEX_BYTES) == 0
+        assert sent(found, AllToAll) + sent(found, ReduceScatter) / RANKS == pytest.approx(vectors)
+        degree = RANKS if tables == "column" else busiest
+        indices = BATCH * sum(LOOK_UPS[:2]) * INDEX_BYTES
+        assert sent(found, IndexExchange) == pytest.approx(indices * degree)
 
 
 def test_whole_tables_without_shared_ones_are_an_error():
@@ -121,10 +132,10 @@ def test_whole_tables_without_shared_ones_are_an_error():
 
 def test_vectors_of_all_samples_travel_forward_and_their_gradients_back():
     vectors = BATCH * sum(LOOK_UPS) * WIDTH * HALF_BYTES
-    for tables in ("table", "column"):
+    for tables, busiest in (("table", BUSIEST), ("balanced", 1.0), ("column", 1.0)):
         found = job(tables)
-        assert sent(found, AllToAll) == vectors
-        assert sent(found, AllToAll, "backward") == vectors
+        assert sent(found, AllToAll) == pytest.approx(vectors * busiest)
+        assert sent(found, AllToAll, "backward") == pytest.approx(vectors * busiest)
     rows = job("row")
     assert sent(rows, ReduceScatter) == vectors * RANKS  # partial sums of the samples of all ranks
     assert sent(rows, AllToAll) == 0
@@ -132,19 +143,29 @@ def test_vectors_of_all_samples_travel_forward_and_their_gradients_back():
 
 def test_indices_travel_to_the_ranks_that_hold_their_rows_and_have_no_gradient():
     """A row, or a whole table, is on one rank; all ranks have columns of a row."""
-    for tables, ranks in (("table", 1), ("row", 1), ("column", RANKS)):
+    for tables, ranks in (("table", BUSIEST), ("balanced", 1), ("row", 1), ("column", RANKS)):
         found = job(tables)
 
-        assert sent(found, IndexExchange) == BATCH * sum(LOOK_UPS) * INDEX_BYTES * ranks
+        indices = BATCH * sum(LOOK_UPS) * INDEX_BYTES
+        assert sent(found, IndexExchange) == pytest.approx(indices * ranks)
         assert sent(found, IndexExchange, "backward") == 0
 
 
 def test_only_rows_that_were_looked_up_are_updated():
-    """Rows in fp32 are read forward, and read and written backward; vectors move once a pass."""
-    rows = BATCH * sum(LOOK_UPS) * WIDTH
+    """Rows in fp32 are read forward, and read and written backward; vectors move once a pass.
+
+    Vectors of tables and columns are also copied: read and written once more.
+    """
+    mean = BATCH * sum(LOOK_UPS) * WIDTH
     indices = BATCH * sum(LOOK_UPS)
-    counts = (("table", rows, indices), ("column", rows, indices * RANKS), ("row", rows * RANKS, indices))
-    for tables, written, indices_read in counts:
+    counts = (
+        ("table", BUSIEST, 3 * mean * BUSIEST, indices * BUSIEST),
+        ("balanced", 1, mean, indices),
+        ("column", 1, 3 * mean, indices * RANKS),
+        ("row", 1, mean * RANKS, indices),
+    )
+    for tables, busiest, written, indices_read in counts:
+        rows = mean * busiest
         moved = {
             phase: sum(
                 item.work.work().moved_bytes.item()
@@ -173,7 +194,7 @@ def test_sharded_tables_have_no_gradients_and_take_less_memory_and_time():
 def test_a_chosen_plan_shards_tables_only_if_no_device_holds_all_of_them(monkeypatch):
     book = load_book(job().cluster)
     most_rows = job().cluster.node.device.memory_bytes / WIDTH / FLOAT_BYTES
-    for rows, tables in ((ROWS, ""), ((int(0.6 * most_rows),) * len(ROWS), "table")):
+    for rows, tables in ((ROWS, ""), ((int(0.6 * most_rows),) * len(ROWS), "balanced")):
         monkeypatch.setitem(globals(), "ROWS", rows)
 
         chosen = choose(job(), {"global_batch": BATCH * RANKS}, book).plan

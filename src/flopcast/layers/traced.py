@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from flopcast.dtypes import ONE, constant
+from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.graph_operators import GraphPass, TracedOperator
 from flopcast.layers.halo import with_halos
@@ -29,6 +29,7 @@ from flopcast.strict_model import AlwaysWithKind, StrictModel, cached_results
 from flopcast.units import Number
 
 CORE = "core_attention"
+ONE_SAMPLE = Split(sequences=ONE, length=ONE, tensor=ONE, sequence_parallel=False, dtype="bf16")
 PROBES = (1024.0, 2048.0)  # tokens of a sequence: FLOP are a polynomial of second degree
 MOST_COUNTED = 256  # FLOP of layers that are cached: every report and rule of a graph asks for them
 
@@ -165,16 +166,31 @@ class Traced(AlwaysWithKind, AbstractMixer):
         """
         entered: set[str] = set()
         items: list[Item] = []
+        uneven = self._uneven(split)
         for operator in self.operators:
             new = [tensor for tensor in operator.enters if tensor.name not in entered]
             entered |= {tensor.name for tensor in new}
             items += [_entering(tensor, split) for tensor in new]
             made = tuple(_items(operator, split))
             if isinstance(operator, GraphPass) and (rows := operator.rows_elsewhere(split)):
-                made = tuple(sharded_lookup(made[0], rows.of(split), split))
+                made = tuple(sharded_lookup(made[0], rows.of(split), split, uneven))
             items += made
         picked = {each.name: each.read[0].of(split) for each in self.picking_rows} if split.halo else {}
         return with_halos(tuple(items), picked, split)
+
+    def _uneven(self, split: Split) -> tuple[Counts, Counts]:
+        """Return the rows and the vectors that the busiest rank looks up, over the mean of all ranks."""
+        passes = [each for each in self.operators if isinstance(each, GraphPass)]
+        pairs = [(each, rows) for each in passes if (rows := each.rows_elsewhere(split))]
+        if split.tables != "table" or not pairs:
+            return ONE, ONE
+        sizes = [float(each.table_elements) for each, _ in pairs]
+        rows = [size.of(ONE_SAMPLE).item() for _, size in pairs]
+        vectors = [each.written.of(ONE_SAMPLE).item() for each, _ in pairs]
+        return (
+            split.expert * fullest_share(sizes, split.expert, rows),
+            split.expert * fullest_share(sizes, split.expert, vectors),
+        )
 
     @property
     def picking_rows(self) -> tuple[GraphPass, ...]:

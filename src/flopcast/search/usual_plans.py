@@ -65,7 +65,7 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
         found.append(first.model_copy(update={"zero": (SHARDED,)}))
     if not space.tables and not job.plan.tables and has_tables(job.model):
         unsharded = {} if space.zero or 0 not in job.stack.sharding.zero_stages else {"zero": (0,)}
-        found.append(first.model_copy(update={"tables": ("table",), **unsharded}))
+        found.append(first.model_copy(update={"tables": ("balanced",), **unsharded}))
     if _may_share_sequences(job, space):
         # activations decide whether such a plan fits, and the smallest micro-batch has the fewest
         least = min(first.micro_batch)

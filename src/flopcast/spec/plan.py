@@ -139,7 +139,7 @@ class Plan(StrictModel):
     expert_tensor_parallel: int = Field(
         default_factory=tensor_degree, ge=1, validation_alias=AliasChoices("expert_tensor_parallel", "etp")
     )
-    tables: Literal["", "table", "row", "column"] = ""
+    tables: Literal["", "table", "balanced", "row", "column"] = ""
     whole_tables: int = Field(default=0, ge=0)
     halo: Number = Field(default=0, ge=0)
     pipeline_parallel: int = degree("pipeline_parallel", "pp")
