@@ -87,9 +87,7 @@ def sharded_table(name: str, elements: int, row: int, share: Counts) -> Weight:
     )
 
 
-def sharded_lookup(
-    item: Item, rows: Counts, split: Split, uneven: tuple[Counts, Counts]
-) -> Iterator[Item]:
+def sharded_lookup(item: Item, rows: Counts, split: Split, uneven: tuple[Counts, Counts]) -> Iterator[Item]:
     """Yield a look-up of the samples of all ranks in the tables of this rank, with its messages.
 
     Parameters

@@ -180,10 +180,10 @@ class Space(StrictModel):
     context_order: Annotated[
         tuple[Literal["contiguous", "zigzag"] | AllOf, ...], BeforeValidator(words)
     ] = Field(default=("zigzag",), min_length=1)
-    tables: Annotated[
-        tuple[Literal["table", "balanced", "row", "column"], ...], BeforeValidator(words)
-    ] = Field(
-        default=(), description="ways to shard embedding tables of graphs; by default, that of the job"
+    tables: Annotated[tuple[Literal["table", "balanced", "row", "column"], ...], BeforeValidator(words)] = (
+        Field(
+            default=(), description="ways to shard embedding tables of graphs; by default, that of the job"
+        )
     )
     inner_steps: Numbers = Field(default=(), description="steps of peers; by default, those of the job")
     offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
