@@ -181,11 +181,11 @@ class Traced(AlwaysWithKind, AbstractMixer):
     def _uneven(self, split: Split) -> tuple[Counts, Counts]:
         """Return the rows and the vectors that the busiest rank looks up, over the mean of all ranks."""
         passes = [each for each in self.operators if isinstance(each, GraphPass)]
-        pairs = [(each, rows) for each in passes if (rows := each.rows_elsewhere(split))]
+        pairs = [(each, looked) for each in passes if (looked := each.rows_elsewhere(split))]
         if split.tables != "table" or not pairs:
             return ONE, ONE
         sizes = [float(each.table_elements) for each, _ in pairs]
-        rows = [size.of(ONE_SAMPLE).item() for _, size in pairs]
+        rows = [looked.of(ONE_SAMPLE).item() for _, looked in pairs]
         vectors = [each.written.of(ONE_SAMPLE).item() for each, _ in pairs]
         return (
             split.expert * fullest_share(sizes, split.expert, rows),
