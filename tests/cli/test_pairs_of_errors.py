@@ -72,8 +72,24 @@ COMMANDS = [  # a command, its files, and for each part of them the right value 
         "arrival": ("0", "x"), "prompt": ("100", "-4"), "output": ("10", "0.5"),
         "option": ("", "--price 2EUR", "--tokens 2T"),
     }),
+    ("checkpoint {model} --gpus {gpus} --cluster {cluster} --checkpoint '{saving}' "
+     "--to-plan '{loading}' {option}", {}, {
+        "model": ("llama-3-8b", "llama-3-9b"), "gpus": ("64", "64x"), "cluster": ("dgx-h100", "dgx-h300"),
+        "saving": ("lazy host", "lazyy host", "lazy host evry=5"), "loading": ("dp=16 tp=4", "dp=4 tpp=4"),
+        "option": ("", "--stack megatron-cor", "--plan zero=7"),
+    }),
+    ("contention {one} {other} --cluster {cluster} --gpus 8 --oversubscription {ratio} {option}", {}, {
+        "one": ("llama-3-8b", "llama-3-9b"), "other": ("llama-3-8b", "llama-3-9c"),
+        "cluster": ("dgx-h100", "dgx-h300"), "ratio": ("4", "0"),
+        "option": ("", "--seq 0", "--plan zero=7"),
+    }),
+    ("search {model} --engine {engine} --cluster dgx-h100 --traffic 'rate={rate}' --plan {plan} {option}",
+     {}, {
+        "model": ("llama-3.1-70b", "llama-3.1-71b"), "engine": ("vllm", "vlm"), "rate": ("4/s", "4/x"),
+        "plan": ("weights=fp8", "weights=fp9", "tpp=4"), "option": ("", "--tokens 2T", "--price 2EUR"),
+    }),
 ]  # fmt: skip
-PAIRS = 15  # of each command
+PAIRS = 12  # of each command
 
 
 def errors_of(line, files, parts, wrong, folder):

@@ -13,7 +13,7 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 
 
 @click.command("checkpoint")
-@job_options(without=OF_LENGTH)
+@job_options(without=OF_LENGTH, check=lambda request, others: resolve_both(request, others["to_plan"]))
 @option("--to-plan")
 @option("--json", "wants_json", is_flag=True)
 @writes_document

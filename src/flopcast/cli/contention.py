@@ -19,7 +19,9 @@ option = DocumentedOptions(__name__)
     click.argument("words", nargs=-1, metavar="JOB JOB... [KEY=VALUE]..."),
     check=lambda request, others: check_each(_requests(request, others["words"])[1], may_serve=False),
 )
-@option("--oversubscription", "oversubscription_ratio", type=float, default=1.0, show_default=True)
+@option(
+    "--oversubscription", "oversubscription_ratio", type=click.FloatRange(1), default=1.0, show_default=True
+)
 @option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(

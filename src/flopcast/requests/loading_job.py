@@ -4,12 +4,16 @@ Answers: which job does `--to-plan` describe?
 Elsewhere: the bytes that each of its ranks reads (workload/resharding.py).
 """
 
-from flopcast.errors import Problem, SpecError, problems_of, told_as
+from contextlib import suppress
+from functools import partial
+
+from flopcast.errors import InfeasibleError, Problem, SpecError, problems_of, told_as
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library.edits import long_names, plan_words
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import resolve
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -30,12 +34,24 @@ def resolve_both(request: JobRequest, to_plan: str | None) -> tuple[Job, Job | N
     try:
         job = resolve(request)
     except SpecError as error:
-        other = replace(request, checkpoint=None)
-        found = problems_of(lambda: to_plan and resolve_loading(other, resolve(other), to_plan))
-        raise SpecError(
-            [*error.problems, *(each for each in found if each not in error.problems)]
-        ) from None
+        found = _faults_of_loading(request, to_plan) if to_plan else []
+        told = {(each.where, each.field) for each in error.problems}
+        raise SpecError([*error.problems, *(x for x in found if (x.where, x.field) not in told)]) from None
     return job, None if to_plan is None else resolve_loading(request, job, to_plan)
+
+
+def _faults_of_loading(request: JobRequest, to_plan: str) -> list[Problem]:
+    """Return the faults of a plan for loading if the job that saves is wrong.
+
+    Its model is checked without its other parts or, if it is wrong too, the usual model.
+    """
+    without_checkpoint = replace(request, checkpoint=None)
+    alone = JobRequest(model=request.model, files=request.files)
+    for other in (without_checkpoint, alone, JobRequest(model=USUAL["model"])):
+        with suppress(SpecError, InfeasibleError):
+            job = resolve(other)
+            return problems_of(partial(resolve_loading, other, job, to_plan))
+    return []
 
 
 def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:

@@ -18,6 +18,7 @@ from flopcast.fixes import write
 from flopcast.library.edits import plan_words
 from flopcast.records import replace
 from flopcast.requests.accepted_fixes import with_accepted_fixes
+from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import Faults, SearchRequest, each_once, names, split_changes
 from flopcast.requests.serving_request import resolve_serving, with_degree
 from flopcast.search.deployments.question import DeploymentQuestion
@@ -59,7 +60,7 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
         one = replace(request.job, plan=None, gpus=gpus, changes=changes, cluster=cluster, engine=engine)
         jobs.append(faults.of(partial(resolve_serving, one, with_degree), None))
     found = tuple(job for job in jobs if job is not None)
-    usual = replace(request.job, plan=None, gpus=gpus, engine=None, traffic=None, slo=None, changes=())
+    usual = JobRequest(files=request.job.files, model=request.job.model, gpus=gpus)
     checked = found
     with suppress(SpecError):  # without a right job, values are checked with the model in the usual engine
         checked = found or (resolve_serving(usual, with_degree),)
