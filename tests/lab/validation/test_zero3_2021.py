@@ -1,13 +1,14 @@
 """ZeRO-3 of April 2021 beside PTD-P: table 2 of arXiv:2104.04473, on Selene.
 
-Nothing is fitted to the table. The rate at which the software passes over what it gathers follows from a
-forward pass of 5.1B parameters on eight A100 (issue 1174 of deepspeedai/DeepSpeed); pieces of messages and
-idle time are estimates. The table was known when the mechanism was chosen: these are scores of development.
+Nothing is fitted to the table. The time of the host at each all-gather was measured on eight A100 (issue
+1069 of deepspeedai/DeepSpeed), and so was the time of copies and norms (pull request 1188). The time of a
+piece is an estimate. The table was known when these times were chosen: these are scores of development.
 """
 
 import pytest
 
 from flopcast import job, predict
+from flopcast.library import catalog
 
 SHAPES = {"gpt3-175b": (96, 12288), "megatron-530b": (105, 20480)}
 ROWS = {  # model, devices, micro-batch → sequences of a step, TFLOP/s of a device
@@ -43,20 +44,27 @@ def zero3():
     }
 
 
-def test_four_of_six_throughputs_are_within_15_percent_and_all_within_17(zero3):
-    errors = sorted(
-        abs(zero3[model, devices] / measured - 1) for (model, devices, _), (_, measured) in ROWS.items()
-    )
+def test_times_of_single_tensors_add_up_to_a_measured_forward_pass():
+    """5.1B parameters in 64 blocks of six tensors on eight A100: 470 to 480 ms; ZeRO-2 needs 60 ms."""
+    fetch = catalog.stack("deepspeed-zero-2021").sharding.single_tensors
+    all_gather_s = fetch.message_s + 8 * fetch.piece_s
+    transfers_s = 2 * 5.1e9 / 200e9
 
-    assert errors[-3] < 0.15
-    assert errors[-2] < 0.155
-    assert errors[-1] < 0.17
+    forward_s = 0.06 + transfers_s + 64 * 6 * all_gather_s + 5.1e9 / fetch.elements_per_s
+
+    assert all_gather_s == pytest.approx(0.38e-3)
+    assert forward_s == pytest.approx(0.475, rel=0.05)
+
+
+def test_all_throughputs_are_within_11_percent(zero3):
+    for (model, devices, _), (_, measured) in ROWS.items():
+        assert zero3[model, devices] == pytest.approx(measured, rel=0.11), (model, devices)
 
 
 def test_175b_on_four_times_the_devices_loses_as_much_throughput_as_measured(zero3):
     predicted = zero3["gpt3-175b", 384] / zero3["gpt3-175b", 1536]
 
-    assert predicted == pytest.approx(144 / 44, rel=0.15)
+    assert predicted == pytest.approx(144 / 44, rel=0.05)
 
 
 def test_ptd_p_is_several_times_as_fast_on_the_largest_numbers_of_devices(zero3):
@@ -64,7 +72,7 @@ def test_ptd_p_is_several_times_as_fast_on_the_largest_numbers_of_devices(zero3)
 
     for model, (plan, devices, measured) in plans.items():
         fast = device_tflop_per_s(model, devices, 1536, plan, "megatron-2021")
-        assert fast / zero3[model, devices] == pytest.approx(measured, rel=0.16)
+        assert fast / zero3[model, devices] == pytest.approx(measured, rel=0.1)
 
 
 def test_todays_software_is_not_slow_in_this_way(zero3):
