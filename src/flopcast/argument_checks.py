@@ -5,8 +5,8 @@ Elsewhere: values inside jobs (files/validate.py), HTTP requests (ui/request_val
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
-from inspect import signature
+from functools import cache, partial, wraps
+from inspect import Parameter, signature
 from numbers import Real
 from pathlib import Path
 from types import NoneType
@@ -173,7 +173,7 @@ def wrong_types(
     >>> [problem.fix for problem in wrong_types(wait, [], {"seconds": "2e3"})]
     ['write seconds=2000']
     """
-    parameters, problems = signature(function).parameters, list[Problem]()
+    parameters, problems = _parameters(function), list[Problem]()
     for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
         kind = parameters[name].annotation if name in parameters else None
         number = isinstance(value, Real) and not isinstance(value, bool)
@@ -188,6 +188,11 @@ def wrong_types(
         because = f"the value is of type {type(value).__name__}"
         problems.append(Problem(name, value, allowed, because, f"write {name}={example}"))
     return problems
+
+
+@cache
+def _parameters(function: Callable[..., object]) -> Mapping[str, Parameter]:
+    return signature(function).parameters
 
 
 def _number_in(text: str) -> str:

@@ -36,6 +36,7 @@ from flopcast.cost.placement import Group
 from flopcast.cost.pricing import (
     HOST_LOG_SIGMA,
     Partly,
+    PricedGroup,
     PricedItem,
     Pricing,
     one_node,
@@ -131,7 +132,9 @@ def price_all(once: PricedOnce, state: Pricing) -> None:
     """Price items in groups: kernels of one class, messages of one collective over one axis, host work."""
     by_kernel: dict[str, list[Item]] = defaultdict(list)
     by_message: dict[tuple[str, str, bool], list[Item]] = defaultdict(list)
+    ranks = {key: content(group) if state.kept else () for key, group in once.groups.items()}
     of_graph: list[Item] = []
+    alone: list[PricedGroup] = []
     for item, narrow in zip(once.items, once.narrowed, strict=True):
         work = item.work
         if state.graph is not None and state.graph.prices(item):
@@ -143,18 +146,17 @@ def price_all(once: PricedOnce, state: Pricing) -> None:
         elif isinstance(work, TierCopy | HostUpdate):
             from flopcast.cost.tier_copies import price_copies
 
-            state.price([item], price_copies)
+            alone.append(([item], price_copies, ()))
         else:
-            state.price([item], _price_host)
+            alone.append(([item], _price_host, ()))
     if state.graph is not None:
-        state.price(of_graph, partial(price_graph, state.graph))
-    for kernel, group in by_kernel.items():
-        state.price(group, partial(_price_kernels, kernel))
-    for (collective, axis, narrow), group in by_message.items():
-        ranks = once.groups[axis, narrow]
-        state.price(
-            group, partial(_price_messages, collective, ranks), content(ranks) if state.kept else ()
-        )
+        alone.append((of_graph, partial(price_graph, state.graph), ()))
+    kernels = [(group, partial(_price_kernels, kernel), ()) for kernel, group in by_kernel.items()]
+    messages = [
+        (group, partial(_price_messages, collective, once.groups[axis, narrow]), ranks[axis, narrow])
+        for (collective, axis, narrow), group in by_message.items()
+    ]
+    state.price((*alone, *kernels, *messages))
 
 
 def _price_kernels(kernel: str, items: list[Item], state: Pricing) -> list[PricedItem]:

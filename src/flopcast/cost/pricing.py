@@ -6,7 +6,8 @@ Elsewhere: the seconds (price.py, graph_prices.py).
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from flopcast.strict_model import cached_results
 HOST_LOG_SIGMA = 0.5  # measured hosts differ by 2.5 times (NVIDIA/TransformerEngine, issue 2053)
 EXPERT_LAUNCH_LOG_SIGMA = 0.7  # an estimate: one loop over experts was timed, on one host
 SENT = (AbstractMessage, TierCopy, HostUpdate)  # work whose time depends on more than a node
+FROM_PYTHON = ("forward", "recompute")  # phases whose kernels the interpreter launches
 
 
 class PricedItem(Record, eq=False, kw_only=False):
@@ -70,11 +72,13 @@ class Pricing(Record, eq=False, kw_only=False):
         """Return the state for one group of items, without the factors that another group used."""
         return replace(self, prices={}, used={}, found={})
 
-    def price(self, items: list[Item], make: "MakePrices", ranks: Hashable = ()) -> None:
-        """Price a group of items; items without a kept price are priced together."""
-        keys = [self._key(item, ranks) for item in items]
-        known = self.kept.of_each(keys, lambda places: make([items[i] for i in places], self.alone()))
-        self.prices.update(zip(items, (one.price for one in known), strict=True))
+    def price(self, groups: Iterable["PricedGroup"]) -> None:
+        """Price groups of items; items of a group without a kept price are priced together."""
+        known: list[PricedItem] = []
+        for items, make, ranks in groups:
+            found = self.kept.of_each(self._keys(items, ranks), partial(self._made, items, make))
+            self.prices.update(zip(items, [one.price for one in found], strict=True))
+            known += found
         for factors in {id(one.factors): one.factors for one in known}.values():  # many items share them
             for factor in factors:
                 self.ratio_of(factor)
@@ -82,14 +86,26 @@ class Pricing(Record, eq=False, kw_only=False):
             for used in curves:
                 self._use(used)
 
-    def _key(self, item: Item, ranks: Hashable) -> Hashable:
-        """Return what the price of an item depends on, as a key; the item itself where nothing is kept."""
+    def _made(self, items: list[Item], make: "MakePrices", places: list[int]) -> list[PricedItem]:
+        """Return the prices of items at some places of a group."""
+        return make([items[place] for place in places], self.alone())
+
+    def _keys(self, items: list[Item], ranks: Hashable) -> Sequence[Hashable]:
+        """Return what the price of each item depends on, as a key; the items where nothing is kept."""
         if not self.kept:
-            return item
-        from_python = item.phase in ("forward", "recompute")
-        launch = graphed(item, self.stack.host.graphs), from_python, item.is_further_chunk
-        place = self.place if isinstance(item.work, SENT) else self.node_place
-        return place, item.work_content(), launch, ranks
+            return items
+        graphs, place, node_place = self.stack.host.graphs, self.place, self.node_place
+        return [
+            (
+                place if isinstance(item.work, SENT) else node_place,
+                item.work_content(),
+                bool(graphs) and graphed(item, graphs),
+                item.phase in FROM_PYTHON,
+                item.is_further_chunk,
+                ranks,
+            )
+            for item in items
+        ]
 
     def _use(self, used: Used) -> None:
         """Take note of a curve: extrapolated once is extrapolated for good."""
@@ -110,6 +126,7 @@ class Pricing(Record, eq=False, kw_only=False):
 
 
 MakePrices = Callable[[list[Item], Pricing], list[PricedItem]]
+PricedGroup = tuple[list[Item], MakePrices, Hashable]  # items, how they are priced, a key of their ranks
 
 
 def place_of(

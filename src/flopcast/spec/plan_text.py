@@ -6,9 +6,10 @@ Elsewhere: the fields of a plan (plan.py), and the forms of single fields (plan_
 
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.plan_fields import ALWAYS_SHOWN, NUMERIC, RUN, WORDS, short_name, with_runs
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import StrictModel, cached_results
 
 
+@cached_results(64)  # a page shows the plan several times
 def short_form(plan: StrictModel, recompute_word: str, usual_expert_tensor_parallel: int) -> str:
     """Return a plan in short form without defaults: degrees and sizes first, then everything else.
 

@@ -8,7 +8,7 @@ fields of the predicted plan.
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from urllib.parse import urlencode
 
@@ -21,9 +21,9 @@ from flopcast.library import catalog
 from flopcast.render import comparison, diagnosis, search_json, serving_comparison
 from flopcast.render.fit_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
-from flopcast.render.page.frame import Section, folded
+from flopcast.render.page.frame import Parts, Section, folded, shows
 from flopcast.render.page.limits import LIMITING, limits
-from flopcast.render.page.memory import memory
+from flopcast.render.page.memory import memory_at_peak
 from flopcast.render.page.pipeline import pipeline
 from flopcast.render.page.summary import advice, answer
 from flopcast.render.page.table import table
@@ -58,9 +58,9 @@ Task = Callable[[Words, OnProgress], Made]
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
 SAME_JOBS = "Both jobs are the same: change a field of B, such as its cluster or its plan"
 SECTIONS: Mapping[str, Callable[[Report], Section | None]] = {
-    "time": where, "memory": memory, "pipeline": pipeline, "limits": limits, "costs": costs,
-    "saving": saving, "evidence": evidence,
+    "pipeline": pipeline, "limits": limits, "costs": costs, "saving": saving, "evidence": evidence
 }  # fmt: skip
+DIVIDED = {"time": where, "memory": memory_at_peak}  # sections with parts that can be left out
 OPENED = dict.fromkeys(("time", "memory", "pipeline"), " open")  # sections that are shown unfolded
 LATER = {"limits": LIMITING, "costs": COSTS, "evidence": EVIDENCE}  # sections that can be left out
 
@@ -81,26 +81,30 @@ def fields_of(plan: Plan) -> dict[str, str]:
 def predict_page(words: Words, _: OnProgress) -> Made:
     """Return the report of the job that a form describes, as HTML.
 
-    The entry `parts` of the form lists names of sections, separated by blanks. If the form has this entry,
-    the sections in `LATER` that it does not name have only a heading.
+    The entry `parts` of the form lists names of sections and of parts inside them, separated by blanks. If
+    the form has this entry, the sections in `LATER` and the parts that it does not name have only a
+    heading.
     """
     job = {name: value for name, value in words.items() if name != PARTS}
     parts = str(words[PARTS]).split() if PARTS in words else None
     return report_parts(api.predict(job_from(job)), parts)
 
 
-def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
+def report_parts(report: Report, parts: Parts = None) -> Made:
     """Return a report as parts of a page, with the fields of its plan for the form.
 
-    Of the sections in LATER, only those in `parts` are complete; with None, all sections are complete.
+    Of the sections in LATER and of the parts of sections in DIVIDED, only those in `parts` are complete;
+    with None, all are.
     """
-    html = answer(report) + _place_of_advice(report)
+    html = [answer(report), _place_of_advice(report)]
+    made: list[Section | None] = [section(report, parts) for section in DIVIDED.values()]
     for key, section in SECTIONS.items():
-        left_out = parts is not None and key in LATER and key not in parts
-        made = Section(key, LATER[key], html="") if left_out else section(report)
-        state = " data-later" if left_out else OPENED.get(key, "")
-        html += "" if made is None else folded(made.key, escape(made.heading), made.html, state)
-    return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
+        left_out = key in LATER and not shows(key, parts)
+        made.append(Section(key, LATER[key], html="") if left_out else section(report))
+    for each in filter(None, made):
+        state = OPENED.get(each.key, "" if each.html else " data-later")
+        html.append(folded(each.key, escape(each.heading), each.html, state))
+    return JSON, json.dumps({"html": "".join(html), "fields": fields_of(report.job.plan)})
 
 
 def _place_of_advice(report: Report) -> str:

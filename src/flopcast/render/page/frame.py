@@ -10,13 +10,16 @@ A text that was not escaped by mistake could therefore neither load nor run anyt
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY
 from hashlib import sha256
 from html import escape
 
 from flopcast.records import Record
 from flopcast.render.page.style import STYLE, UNSCRIPTED
+
+
+Parts = Collection[str] | None  # of a page that are unfolded; None: an answer contains all parts
 
 
 class Section(Record, kw_only=False):
@@ -45,6 +48,17 @@ def folded(key: str, heading: str, html: str, state: str = "") -> str:
     """
     summary = f"<summary><h2>{heading}</h2></summary>"
     return f'<details class="part" id="part-{key}"{state}>{summary}{html}</details>'
+
+
+def unfolding(key: str, summary: str, html: str | None) -> str:
+    """Return details that are folded at first, inside a part; without `html`, the script asks for it."""
+    later = " data-later" if html is None else ""
+    return f'<details id="part-{key}"{later}><summary>{summary}</summary>{html or ""}</details>'
+
+
+def shows(key: str, parts: Parts) -> bool:
+    """Return whether an answer that contains only some parts contains this one."""
+    return parts is None or key in parts
 
 
 def document(

@@ -11,6 +11,7 @@ from functools import lru_cache
 from html import escape
 
 from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.kept_results import KeptResults
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.render.page.drawing import Axis, figure
@@ -40,20 +41,24 @@ def by_limit(report: Report) -> Mapping[str, float]:
     """
     seconds_by_limit, device = dict.fromkeys(LIMITS, 0.0), report.job.cluster.node.device
     for each in report.timeline.bottleneck_attribution:
-        seconds_by_limit[_limit(each.item, device)] += each.path_s
+        seconds_by_limit[_limit(each.item, device, report.priced.kept)] += each.path_s
     seconds_by_limit[LIMITS[4]] += report.breakdown.get(BUBBLE, 0.0)
     seconds_by_limit[LIMITS[5]] += report.breakdown.get(JITTER, 0.0)
     return seconds_by_limit
 
 
-@lru_cache(maxsize=2048)  # jobs that differ in a field have most of their items in common
-def _limit(item: Item | None, device: Device) -> str:
-    """Return what limits an item, one of LIMITS."""
+def _limit(item: Item | None, device: Device, kept: KeptResults) -> str:
+    """Return what limits an item, one of LIMITS; jobs that differ in a field have most work in common."""
     if item is not None and isinstance(item.work, AbstractMessage):
         return LIMITS[2]
     if item is None or not isinstance(item.work, AbstractOperator):
         return HOST
-    need = item.work.work()
+    work = item.work
+    return kept.of(("limit", item.work_content(), device), lambda: _limit_of_kernel(work, device))
+
+
+def _limit_of_kernel(work: AbstractOperator, device: Device) -> str:
+    need = work.work()
     compute_s = (need.flop / device.peak(need.unit)).max()
     return LIMITS[0] if compute_s > (need.moved_bytes / device.memory_bytes_per_s).max() else LIMITS[1]
 

@@ -16,13 +16,14 @@ from flopcast.records import Record
 from flopcast.render.loader_text import loader_lines
 from flopcast.render.outer_text import outer_head, outer_rows, peer_rows
 from flopcast.render.page.drawing import WIDTH, figure, legend
-from flopcast.render.page.frame import Section
+from flopcast.render.page.frame import Parts, Section, shows, unfolding
 from flopcast.render.page.style import HUES
 from flopcast.render.page.table import markup, part_row, rate, seconds, share, table
 from flopcast.report.labels import component_label
 from flopcast.report.report import LAUNCH, Report
 from flopcast.units import show_seconds
 
+OPERATORS = "Operators of each component"
 BAR_HEIGHT, LEAST_NAMED = 34, 0.06  # dots; of the step, for a component that is named in the drawing
 
 
@@ -35,7 +36,7 @@ class OperatorTime(Record):
     path_s: float
 
 
-def parts(report: Report) -> dict[str, tuple[OperatorTime, ...]]:
+def operators_of(report: Report) -> dict[str, tuple[OperatorTime, ...]]:
     """Return the operators of every component, longest first; bubble and jitter have none.
 
     Operators are distinguished by name, pass, and kernel or collective, so that the GEMMs of the forward
@@ -117,23 +118,27 @@ def _outer(report: Report) -> str:
     return drawn
 
 
-def where(report: Report) -> Section:
+def where(report: Report, parts: Parts = None) -> Section:
     """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
-    inside = parts(report)
     rows = [
         part_row(component_label(component), seconds(spent_s), spent_s / report.step_time_s, _hue(number))
         for number, (component, spent_s) in enumerate(report.breakdown.items())
     ]
-    opened = "".join(_component(report, name, inside[name]) for name in report.breakdown if inside[name])
     html = (
         _drawing(report)
         + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
         + _loader(report)
         + _outer(report)
         + _stragglers(report)
-        + f"<details><summary>Operators of each component</summary>{opened}</details>"
+        + unfolding("operators", OPERATORS, _operators(report) if shows("operators", parts) else None)
     )
     return Section("time", "Where the time goes", html=html)
+
+
+def _operators(report: Report) -> str:
+    """Return every component with its operators."""
+    inside = operators_of(report)
+    return "".join(_component(report, name, inside[name]) for name in report.breakdown if inside[name])
 
 
 def _hue(number: int) -> int:

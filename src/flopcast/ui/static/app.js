@@ -41,9 +41,9 @@ function work() {
     for (const [name, value] of Object.entries(extra || {})) found.set(name, value);
     return found;
   }
-  // The sections that are unfolded; the answer has only the headings of others that are slow to make.
+  // The parts that are unfolded; the answer has only the headings of others that are slow to make.
   function parts() {
-    const open = Array.from(answer.querySelectorAll('details.part[open]'), (part) => part.id.slice(5));
+    const open = Array.from(answer.querySelectorAll('details[id^=part-][open]'), (part) => part.id.slice(5));
     return page === 'predict' && open.length ? {parts: open.join(' ')} : {};
   }
   // Each changed field is one step back; further letters in the same field are not.
