@@ -26,7 +26,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 MIXES = {"among plans that fit": True, "from any plan": False}  # whether a misfit is taken back
-PARTS = {"parts": "time memory pipeline"}  # that a page shows unfolded, as its script says
+PARTS = {"parts": "answer time"}  # that are in view before a reader scrolls, as the script of a page says
 DOES_NOT_FIT = b"does not fit"  # in the answers that say so, in the report and on the page
 USERS, PAUSE_S, SECONDS = 50, 1.0, 30.0
 FEW_USERS = 4

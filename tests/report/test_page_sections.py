@@ -41,7 +41,7 @@ from flopcast.render.page.roofline import axes, kernels, roofline
 from flopcast.render.page.scaling import MONEY, RATE, drawing, scaling
 from flopcast.render.page.scaling import axes as scaling_axes
 from flopcast.render.page.time_axis import TIME_UNITS, stacked
-from flopcast.render.page.time_breakdown import parts
+from flopcast.render.page.time_breakdown import operators_of
 from flopcast.render.report_page import as_html
 from flopcast.report.events import MemoryLevels, memory_levels
 from flopcast.report.labels import component_label, memory_label
@@ -65,7 +65,7 @@ def numbers(text):
 def test_operators_add_up_to_their_component_and_components_to_the_step(name):
     report = sample_report(name)
 
-    found = parts(report)
+    found = operators_of(report)
 
     for component, inside in found.items():
         if inside:
@@ -78,7 +78,7 @@ def test_operators_add_up_to_their_component_and_components_to_the_step(name):
 
 @EVERY
 def test_only_waiting_and_jitter_have_no_operators(name):
-    empty = {component for component, inside in parts(sample_report(name)).items() if not inside}
+    empty = {component for component, inside in operators_of(sample_report(name)).items() if not inside}
 
     assert empty <= {"pipeline_bubble", "jitter"}
 
@@ -87,7 +87,7 @@ def test_only_waiting_and_jitter_have_no_operators(name):
 def test_each_component_opens_to_a_table_of_its_operators(name):
     page = page_of(name)
 
-    for component, inside in parts(sample_report(name)).items():
+    for component, inside in operators_of(sample_report(name)).items():
         if inside:
             _, rows = page.table(f"{component_label(component)}, operator by operator")
             shown = [(row[0], row[1]) for row in rows]

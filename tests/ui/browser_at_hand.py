@@ -76,7 +76,11 @@ def changed(page, action, task="predict"):
     shown = int(page.get_attribute("#answer", "data-shown") or 0)
     with page.expect_response(re.compile(f"/answer/{task}")):
         action()
-    page.wait_for_selector(f"#answer[data-shown='{shown + 1}'][aria-busy=false]")
+    page.wait_for_function(
+        "(shown) => { const {dataset, ariaBusy} = document.getElementById('answer');"
+        " return dataset.shown > shown && ariaBusy === 'false'; }",
+        arg=shown,
+    )
 
 
 def picked(page, name, text):

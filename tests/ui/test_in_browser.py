@@ -76,16 +76,26 @@ def test_parts_that_are_open_stay_open(browser, server):
     assert page.locator("#part-time[open]").count() == 0
 
 
-def test_a_folded_part_is_completed_when_it_is_opened(browser, server):
+def test_a_part_is_completed_when_it_is_opened_or_scrolled_to(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
-    whole = page.locator("#part-costs tr").count()
-    changed(page, lambda: page.select_option("[name=zero]", "0"))
-    assert page.locator("#part-costs tr").count() == 0
+    page.click("#part-costs > summary")
+    page.evaluate("scrollTo(0, 0)")
+    keys = ("operators", "pipeline", "costs")
+    whole = [page.locator(f"#part-{key} tr").count() for key in keys]
+    height = page.locator("#part-pipeline").bounding_box()["height"]
 
-    changed(page, lambda: page.click("#part-costs > summary"))
+    changed(page, lambda: page.select_option("[name=recompute]", "full"))
+    changed(page, lambda: page.select_option("[name=recompute]", "none"))
 
-    assert page.locator("#part-costs[open] tr").count() == whole
+    assert [page.locator(f"#part-{key} tr").count() for key in keys] == [0, 0, 0]
+    assert page.locator("#part-pipeline").bounding_box()["height"] == height
+    page.click("#part-operators > summary")
+    for key in keys:
+        page.locator(f"#part-{key}").scroll_into_view_if_needed()
+        page.wait_for_selector(f"#part-{key}:not([data-later])")
+    assert [page.locator(f"#part-{key}[open] tr").count() for key in keys] == whole
     assert page.locator("#part-limits tr").count() == 0
+    assert page.complaints == []
 
 
 def test_back_undoes_one_change_at_a_time(browser, server):

@@ -70,10 +70,11 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
     >>> plan_words("pp=2 stage_layers=17, 15")
     {'pipeline_parallel': 2, 'stage_layers': '17,15'}
     """
-    return words_of("plan", text, where)
+    return dict(words_of("plan", text, where))
 
 
-def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
+@lru_cache(maxsize=64)  # a request reads its plan several times
+def words_of(part: str, text: str, where: str = "") -> Mapping[str, object]:
     """Return the short form of a part of `WITH_SHORT_NAMES` as a mapping of long names.
 
     Raises
@@ -81,15 +82,6 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     SpecError
         In the same cases as `plan_words`.
     """
-    try:
-        return dict(_read_words(part, text))
-    except SpecError as error:
-        raise SpecError([replace(problem, where=where) for problem in error.problems]) from None
-
-
-@lru_cache(maxsize=64)  # a request reads its plan several times
-def _read_words(part: str, text: str) -> Mapping[str, object]:
-    """Return the same words; the faults state no place."""
     words, problems, text = dict[str, object](), list[Problem](), joined_units(text)
     bare = re.sub(r"[{}\"]", "", text) if text[:1] == "{" else text  # of YAML or JSON
     spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", bare)
@@ -101,7 +93,7 @@ def _read_words(part: str, text: str) -> Mapping[str, object]:
         because = "an equals sign without spaces joins a name and its value"
         because = "spaces separate settings, and commas separate values" if ";" in text else because
         joined = re.sub(r",\s*([A-Za-z_]+)[:=](?=\S)", r" \1=", joined)
-        raise SpecError([Problem(part, text, allowed, because, anew(joined))])
+        raise SpecError([Problem(part, text, allowed, because, anew(joined), where)])
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
@@ -111,11 +103,11 @@ def _read_words(part: str, text: str) -> Mapping[str, object]:
             if limit := re.fullmatch(r"([A-Za-z_]+)([<>])=(\d+)", word):
                 ends = f"1..{limit[3]}" if limit[2] == "<" else f"{limit[3]}..{max(8, 4 * int(limit[3]))}"
                 because, fix = "a range has two ends", f"write {limit[1]}={ends} in place of {word}"
-            problems.append(Problem(part, text, allowed, because, fix))
+            problems.append(Problem(part, text, allowed, because, fix, where=where))
         elif _joins_settings(part, value):
             allowed, because = "settings with spaces between them", "commas separate values of one setting"
             fix = anew(re.sub(r",\s*(?=[A-Za-z_]+=)", " ", text))
-            problems.append(Problem(part, text, allowed, because, fix))
+            problems.append(Problem(part, text, allowed, because, fix, where))
         elif part == "plan" and not equals and name not in _flags_of_plans():
             allowed, because = "settings NAME=VALUE", f"{word} has no value"
             usual = example_of(name) or "2"
@@ -123,12 +115,12 @@ def _read_words(part: str, text: str) -> Mapping[str, object]:
             if re.search(r"\.(ya?ml|json)$", word):
                 because = f"{word} is the name of a file"
                 fix = f"write the settings of the file, such as {example_of('plan')}"
-            problems.append(Problem(part, text, allowed, because, fix))
+            problems.append(Problem(part, text, allowed, because, fix, where))
         elif name in words or (equals and not value):
             twice = name in words
             fix = f"remove all but one {short}" if twice else f"write {short}=1"
             wrong = f"{short} is given twice" if twice else "no value follows the equals sign"
-            problems.append(Problem(f"{part}.{name}", word, f"{short}=VALUE, once", wrong, fix))
+            problems.append(Problem(f"{part}.{name}", word, f"{short}=VALUE, once", wrong, fix, where))
         words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)
@@ -322,8 +314,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
 
 def plain(text: str, name: str) -> object:
     """Return the plain value of a text on the command line in YAML, such as "8", "true" or "[1, 2]"."""
-    document = read_yaml(text.encode(), name)
-    return document.data
+    return read_yaml(text.encode(), name).data
 
 
 def placed(document: Document, path: Path, place: str, inner: Document | None = None) -> Document:

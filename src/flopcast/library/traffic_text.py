@@ -36,7 +36,7 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
         because = "the value contains no setting of this form"
         fix = f'write --traffic "{_meant_traffic(text)}"'
         raise spec_error("traffic", text, allowed, because, fix, where=where)
-    return words_of("traffic", text, where)
+    return dict(words_of("traffic", text, where))
 
 
 def _meant_traffic(text: str) -> str:

@@ -9,7 +9,6 @@ count from the synchronisation that begins the step, without jitter.
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from flopcast.report.report import Report
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.program_items import Inside, lay_out
 from flopcast.workload.program import MIDDLE
-
-if TYPE_CHECKING:
-    from flopcast.memory.curve import MemoryCurve
 
 MOST_INSIDE = 60_000  # rows of operators, so that a trace stays a few megabytes
 
@@ -231,18 +227,6 @@ def memory_levels(report: Report, stage: int) -> MemoryLevels:
         begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
         before_s, before = [0.0, timeline.update_s[stage]], [updating, standing]
         after_s, after = [begin_s, begin_s + reduce_s], [updating, standing]
-    return MemoryLevels(
-        moments_s=np.concatenate([before_s, moments, after_s]),
-        state=np.concatenate([before, curve.state[shown], after]).astype(np.intp),
-        by_category=levels_by_category(curve),
-    )
-
-
-def levels_by_category(curve: "MemoryCurve") -> dict[str, Floats]:
-    """Return the bytes of each category that a stage needs, in the states of its curve and then in two
-    further states: while the optimizer runs, and while nothing is in flight; (states + 2,).
-    """
-    states = curve.state_bytes.shape[1]
     names = [*dict.fromkeys((*curve.names, *curve.updating))]
     levels = np.zeros((len(names), states + 2))
     levels[: len(curve.names), :states] = curve.state_bytes
@@ -250,4 +234,8 @@ def levels_by_category(curve: "MemoryCurve") -> dict[str, Floats]:
         [held.get(name, 0.0) for held in (curve.updating, curve.standing)] for name in names
     ]
     some = np.flatnonzero(levels.any(axis=1)).tolist()
-    return {names[row]: levels[row] for row in some}
+    return MemoryLevels(
+        moments_s=np.concatenate([before_s, moments, after_s]),
+        state=np.concatenate([before, curve.state[shown], after]).astype(np.intp),
+        by_category={names[row]: levels[row] for row in some},
+    )

@@ -53,4 +53,7 @@ class TimeAttribution(NamedTuple):
         part_ratio : float
             Fraction of the executions, at least 0. It scales seconds and slopes alike.
         """
-        return self._replace(path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)
+        item, path_s, row, moves_ratio, shift_s, of_experts = self  # faster than `_replace`
+        return TimeAttribution(
+            item, path_s * part_ratio, row, moves_ratio, shift_s * part_ratio, of_experts
+        )

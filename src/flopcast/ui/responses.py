@@ -9,6 +9,7 @@ fields of the predicted plan.
 import json
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from html import escape
 from urllib.parse import urlencode
 
@@ -23,11 +24,11 @@ from flopcast.render.fit_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
 from flopcast.render.page.frame import Parts, Section, folded, shows
 from flopcast.render.page.limits import LIMITING, limits
-from flopcast.render.page.memory import memory_at_peak
-from flopcast.render.page.pipeline import pipeline
+from flopcast.render.page.memory import MEMORY, memory
+from flopcast.render.page.pipeline import heading, pipeline
 from flopcast.render.page.summary import advice, answer
 from flopcast.render.page.table import table
-from flopcast.render.page.time_breakdown import where
+from flopcast.render.page.time_breakdown import WHERE, where
 from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.report_json import as_json, memory_as_json
 from flopcast.render.terminal import capital
@@ -58,11 +59,11 @@ Task = Callable[[Words, OnProgress], Made]
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
 SAME_JOBS = "Both jobs are the same: change a field of B, such as its cluster or its plan"
 SECTIONS: Mapping[str, Callable[[Report], Section | None]] = {
-    "pipeline": pipeline, "limits": limits, "costs": costs, "saving": saving, "evidence": evidence
+    "time": where, "memory": memory, "pipeline": pipeline, "limits": limits, "costs": costs,
+    "saving": saving, "evidence": evidence,
 }  # fmt: skip
-DIVIDED = {"time": where, "memory": memory_at_peak}  # sections with parts that can be left out
 OPENED = dict.fromkeys(("time", "memory", "pipeline"), " open")  # sections that are shown unfolded
-LATER = {"limits": LIMITING, "costs": COSTS, "evidence": EVIDENCE}  # sections that can be left out
+HEADINGS = {"time": WHERE, "memory": MEMORY, "limits": LIMITING, "costs": COSTS, "evidence": EVIDENCE}
 
 
 def fields_of(plan: Plan) -> dict[str, str]:
@@ -81,9 +82,9 @@ def fields_of(plan: Plan) -> dict[str, str]:
 def predict_page(words: Words, _: OnProgress) -> Made:
     """Return the report of the job that a form describes, as HTML.
 
-    The entry `parts` of the form lists names of sections and of parts inside them, separated by blanks. If
-    the form has this entry, the sections in `LATER` and the parts that it does not name have only a
-    heading.
+    The entry `parts` of the form lists the sections, and the parts inside them, that are unfolded and in
+    view, separated by blanks. If the form has this entry, the others have only a heading, and the script
+    asks for them when a reader unfolds them or scrolls to them.
     """
     job = {name: value for name, value in words.items() if name != PARTS}
     parts = str(words[PARTS]).split() if PARTS in words else None
@@ -93,17 +94,15 @@ def predict_page(words: Words, _: OnProgress) -> Made:
 def report_parts(report: Report, parts: Parts = None) -> Made:
     """Return a report as parts of a page, with the fields of its plan for the form.
 
-    Of the sections in LATER and of the parts of sections in DIVIDED, only those in `parts` are complete;
-    with None, all are.
+    Only the sections in `parts` are complete; with None, all sections are complete.
     """
     html = [answer(report), _place_of_advice(report)]
-    made: list[Section | None] = [section(report, parts) for section in DIVIDED.values()]
-    for key, section in SECTIONS.items():
-        left_out = key in LATER and not shows(key, parts)
-        made.append(Section(key, LATER[key], html="") if left_out else section(report))
-    for each in filter(None, made):
-        state = OPENED.get(each.key, "" if each.html else " data-later")
-        html.append(folded(each.key, escape(each.heading), each.html, state))
+    headings = HEADINGS | {"pipeline": heading(report)}
+    for key, section in (SECTIONS | {"time": partial(where, parts=parts)}).items():
+        left_out = key in headings and not shows(key, parts)
+        made = Section(key, headings[key], html="") if left_out else section(report)
+        state = OPENED.get(key, "") + " data-later" * left_out
+        html += [] if made is None else [folded(key, escape(made.heading), made.html, state)]
     return JSON, json.dumps({"html": "".join(html), "fields": fields_of(report.job.plan)})
 
 

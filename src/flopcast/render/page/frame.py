@@ -18,8 +18,7 @@ from html import escape
 from flopcast.records import Record
 from flopcast.render.page.style import STYLE, UNSCRIPTED
 
-
-Parts = Collection[str] | None  # of a page that are unfolded; None: an answer contains all parts
+Parts = Collection[str] | None  # keys of the parts that an answer contains; None: all of them
 
 
 class Section(Record, kw_only=False):
@@ -44,7 +43,7 @@ class Section(Record, kw_only=False):
 def folded(key: str, heading: str, html: str, state: str = "") -> str:
     """Return a part of an answer that can be folded, with the heading as HTML.
 
-    Its `state` is " open", or " data-later" if the script asks for it.
+    Its `state` is " open", and " data-later" if the script asks for its content.
     """
     summary = f"<summary><h2>{heading}</h2></summary>"
     return f'<details class="part" id="part-{key}"{state}>{summary}{html}</details>'

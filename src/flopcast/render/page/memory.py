@@ -15,73 +15,38 @@ import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.render.page.drawing import legend
-from flopcast.render.page.frame import Parts, Section, shows, unfolding
+from flopcast.render.page.frame import Section
 from flopcast.render.page.memory_bars import DRIVER_HUE, OTHERS, memory_bars, tier_bars
 from flopcast.render.page.pipeline import chosen, end_of, units
 from flopcast.render.page.table import Cell, size, table
 from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
-from flopcast.report.events import MemoryLevels, levels_by_category, memory_levels
+from flopcast.report.events import MemoryLevels, memory_levels
 from flopcast.report.labels import memory_label
 from flopcast.report.memory_report import StageMemory
 from flopcast.report.report import Report
 from flopcast.units import show_memory
 
+MEMORY = "Memory"  # the heading of the section
 MOST_CORNERS = 12_000  # of all areas together
 MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 90, 12
 
 
 def memory(report: Report) -> Section:
-    """Return bars of the stages, a chart over time and two tables: by category, and what tools show."""
-    names = _colours(report)
-    html = f"{_bars(report, names)}<h3>Over the step</h3>{_over_the_step(report, names)}{_tables(report)}"
-    return Section("memory", "Memory", html=html)
+    """Return bars of the stages, a chart over time and two tables: by category, and what tools show.
 
-
-def memory_at_peak(report: Report, parts: Parts = None) -> Section:
-    """Return bars of the stages; the chart over time and the tables can be unfolded below them."""
-    names, html = _colours(report), None
-    if shows("memory-over-time", parts):
-        html = _over_the_step(report, names) + _tables(report)
-    below = unfolding("memory-over-time", "Over the step, by category and by stage", html)
-    return Section("memory", "Memory", html=_bars(report, names) + below)
-
-
-def _colours(report: Report) -> list[str]:
-    """Return the categories that have a colour of their own; all others share one.
-
-    A category can be present during the step and absent at the fullest moment, so the names come from the
-    curves of the stages that are drawn.
+    Stages are thinned if there are many (`chosen`), and moments are thinned so that the drawing has a
+    bounded number of corners. The largest categories have colours of their own; all others share one.
     """
-    curves = [report.memory.curve(stage, report.timeline.rank_class) for stage in _stages_of(report)]
-    return _named([*map(levels_by_category, curves)], [tier.by_category for tier in report.memory.tiers])
-
-
-def _stages_of(report: Report) -> list[int]:
-    """Return the stages that are drawn; they are thinned if there are many (`chosen`)."""
-    return chosen(report.memory.num_stages).tolist()
-
-
-def _bars(report: Report, names: Sequence[str]) -> str:
-    return memory_bars(report.memory, names) + tier_bars(report.memory, names)
-
-
-def _tables(report: Report) -> str:
-    return f"<h3>By category</h3>{_categories(report)}<h3>By stage</h3>{_stages(report)}"
-
-
-def _over_the_step(report: Report, names: list[str]) -> str:
-    """Return the chart over time; moments are thinned so that the drawing has a bounded number of corners.
-
-    `names` are the categories with a colour of their own.
-    """
-    stages = _stages_of(report)
+    stages = chosen(len(report.memory.per_stage)).tolist()
+    curves = [memory_levels(report, stage) for stage in stages]
+    outside = [tier.by_category for tier in report.memory.tiers]
+    names = _named([curve.by_category for curve in curves], outside)
     height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(stages)))
     full_bytes = max(report.memory.capacity_bytes, report.memory.allocated_bytes)
     columns = max(50, MOST_CORNERS // (len(stages) * len(names)))
     end_s = end_of(report)
     drawn = []
-    for row, stage in enumerate(stages):
-        curve = memory_levels(report, stage)
+    for row, curve in enumerate(curves):
         moments_s, state = thinned(curve, end_s, columns)
         by_category = _by_name(curve.by_category, names)
         heights = np.array([*by_category.values()]) / full_bytes * (height - 3)
@@ -98,11 +63,21 @@ def _over_the_step(report: Report, names: list[str]) -> str:
     )
     rows, below = [f"stage {stage}" for stage in stages], legend([*enumerate(map(memory_label, names))])
     plot = Plot(drawn="".join(drawn), rows=rows, height=height * len(stages), end_s=end_s)
-    return f"<p>{described}</p>{over_time('memory-drawing', title, described, plot, below)}"
+    figure = over_time("memory-drawing", title, described, plot, below)
+    html = (
+        f"{memory_bars(report.memory, names)}{tier_bars(report.memory, names)}"
+        f"<h3>Over the step</h3><p>{described}</p>{figure}"
+        f"<h3>By category</h3>{_categories(report)}<h3>By stage</h3>{_stages(report)}"
+    )
+    return Section("memory", MEMORY, html=html)
 
 
 def _named(curves: Sequence[dict[str, Floats]], outside: Sequence[dict[str, float]] = ()) -> list[str]:
-    """Return the categories that have their own colour, then OTHERS if any category is left."""
+    """Return the categories that have their own colour, then OTHERS if any category is left.
+
+    A category can be present during the step and absent at the fullest moment, so the names come from the
+    curves that are drawn and not from the peaks.
+    """
     most_bytes: dict[str, float] = {}
     for levels in curves:
         for name, most in zip(levels, np.max([*levels.values()], axis=1).tolist(), strict=True):

@@ -53,8 +53,13 @@ def pipeline(report: Report) -> Section:
     alone = report.job.plan.pipeline_parallel == 1
     between = "" if alone else ", between two synchronisations of all stages"
     text = f"<p>One step without jitter{between}. {rule(report)}</p>"
-    heading = "One step over time" if alone else "The pipeline over one step"
-    return Section("pipeline", heading, html=text + figure + _table(report))
+    return Section("pipeline", heading(report), html=text + figure + _table(report))
+
+
+def heading(report: Report) -> str:
+    """Return the heading of the section."""
+    alone = report.job.plan.pipeline_parallel == 1
+    return "One step over time" if alone else "The pipeline over one step"
 
 
 def rule(report: Report) -> str:

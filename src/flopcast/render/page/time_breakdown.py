@@ -23,7 +23,7 @@ from flopcast.report.labels import component_label
 from flopcast.report.report import LAUNCH, Report
 from flopcast.units import show_seconds
 
-OPERATORS = "Operators of each component"
+WHERE, OPERATORS = "Where the time goes", "Operators of each component"  # headings
 BAR_HEIGHT, LEAST_NAMED = 34, 0.06  # dots; of the step, for a component that is named in the drawing
 
 
@@ -132,7 +132,7 @@ def where(report: Report, parts: Parts = None) -> Section:
         + _stragglers(report)
         + unfolding("operators", OPERATORS, _operators(report) if shows("operators", parts) else None)
     )
-    return Section("time", "Where the time goes", html=html)
+    return Section("time", WHERE, html=html)
 
 
 def _operators(report: Report) -> str:

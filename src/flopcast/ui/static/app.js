@@ -31,6 +31,7 @@ function chooseScheme(button) {
 
 function work() {
   let asking = null, waiting = null, events = null, edited = null, sliding = false, advising = null, last = null;
+  const states = {}, heights = {};  // of parts: whether they are unfolded, and their heights in full
 
   for (const each of form.querySelectorAll('select[data-picker]')) addPicker(each);
   for (const each of form.querySelectorAll('input[data-stops]')) addSlider(each);
@@ -41,11 +42,20 @@ function work() {
     for (const [name, value] of Object.entries(extra || {})) found.set(name, value);
     return found;
   }
-  // The parts that are unfolded; the answer has only the headings of others that are slow to make.
-  function parts() {
-    const open = Array.from(answer.querySelectorAll('details[id^=part-][open]'), (part) => part.id.slice(5));
-    return page === 'predict' && open.length ? {parts: open.join(' ')} : {};
+  // What is unfolded and in view. The answer has only the headings of other parts, which are asked for when
+  // they are unfolded or come into view; `more` asks for these and keeps the parts that are there.
+  function parts(more) {
+    const open = Array.from(answer.querySelectorAll('details[id^=part-][open]'));
+    const shown = open.filter((part) => (more && !('later' in part.dataset)) || inView(part));
+    return page === 'predict' && open.length ? {parts: ['answer', ...shown.map((part) => part.id.slice(5))].join(' ')} : {};
   }
+  function inView(part) {
+    const box = part.getBoundingClientRect();
+    return box.top < innerHeight + 100 && box.bottom > -100;
+  }
+  const scrolledTo = new IntersectionObserver((seen) => {
+    if (!asking && seen.some((each) => each.isIntersecting)) ask({more: true});
+  });
   // Each changed field is one step back; further letters in the same field are not.
   function keep(query, field, links = {}) {
     const address = form.getAttribute('action') + (query ? '?' + query : '');
@@ -57,12 +67,20 @@ function work() {
       link.href = links[new URL(link.href).pathname] || link.href;
   }
   function show(made) {
-    const open = {}, before = document.getElementById('advice');
-    for (const part of answer.querySelectorAll('details[id]')) open[part.id] = part.open;
+    const before = document.getElementById('advice');
+    for (const part of answer.querySelectorAll('details[id]')) {
+      states[part.id] = part.open;
+      if (!('later' in part.dataset)) heights[part.id] = part.offsetHeight;
+    }
     answer.innerHTML = made.html;
     answer.dataset.shown = String(Number(answer.dataset.shown || 0) + 1);
-    for (const part of answer.querySelectorAll('details[id]'))
-      if (part.id in open) part.open = open[part.id];
+    scrolledTo.disconnect();
+    for (const part of answer.querySelectorAll('details[id]')) {
+      if (part.id in states) part.open = states[part.id];
+      if (!part.open || !('later' in part.dataset)) continue;
+      part.style.minHeight = `${heights[part.id] || 0}px`;  // what is below stays where it is
+      scrolledTo.observe(part);
+    }
     const place = document.getElementById('advice');
     if (place) {
       place.hidden = false;
@@ -137,19 +155,19 @@ function work() {
   }
 
   // Ask for the answer to the form. `hold` keeps the plan while a slider moves, and shows no errors.
-  async function ask({choose = false, field = null, hold = false} = {}) {
+  async function ask({choose = false, field = null, hold = false, more = false} = {}) {
     if (asking) asking.abort();
     if (advising) advising.abort();
     const mine = asking = new AbortController();
     last = hold || choose ? null : words().toString();
-    const query = words({...parts(), ...(hold ? {hold: '1'} : choose ? {choose: '1'} : {})});
+    const query = words({...parts(more), ...(hold ? {hold: '1'} : choose ? {choose: '1'} : {})});
     const late = setTimeout(() => state('working…'), 150);
     try {
       const response = await fetch('/answer/' + page + '?' + query, {signal: mine.signal});
       const made = await response.json();
       if (response.status === 503) {
         state('busy, trying again…');
-        setTimeout(() => ask({choose, field, hold}), 1000);
+        setTimeout(() => ask({choose, field, hold, more}), 1000);
         return;
       }
       if (hold && response.status !== 200) return;
@@ -157,7 +175,7 @@ function work() {
       show(made);
       if (!hold) keep(words().toString(), field, made.links);
       state('');
-      if (!hold) advise();
+      if (!hold && !more) advise();
     } catch (error) {
       if (error.name !== 'AbortError') state('The server does not answer.');
     } finally {
@@ -266,7 +284,7 @@ function work() {
     setTimeout(() => { share.textContent = 'Copy link'; }, 2500);
   });
   answer.addEventListener('toggle', (event) => {
-    if (event.target.open && 'later' in event.target.dataset) ask();
+    if (event.target.open && 'later' in event.target.dataset && inView(event.target)) ask({more: true});
   }, true);
   mark();
   if (page === 'predict') advise();
