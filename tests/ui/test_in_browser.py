@@ -88,7 +88,7 @@ def test_a_part_is_completed_when_it_is_opened_or_scrolled_to(browser, server):
     changed(page, lambda: page.select_option("[name=recompute]", "none"))
 
     assert [page.locator(f"#part-{key} tr").count() for key in keys] == [0, 0, 0]
-    assert page.locator("#part-pipeline").bounding_box()["height"] == height
+    assert page.locator("#part-pipeline").bounding_box()["height"] == pytest.approx(height, abs=1)
     page.click("#part-operators > summary")
     for key in keys:
         page.locator(f"#part-{key}").scroll_into_view_if_needed()

@@ -135,6 +135,10 @@ def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> f
     shape = len(part.update_s), -1
     tasks = (each.reshape(shape) for each in (part.kind, part.start_s, part.end_s))
     extra_w = kinds_w - wait_w
+    hottest = int(extra_w.argmax())
+    lasts_s = (part.end_s - part.start_s)[part.kind == hottest].max(initial=0.0)
+    if extra_w[hottest] > 0.0 and lasts_s >= min(WINDOW_S, part.step_time_s):  # a window of nothing else
+        return float(kinds_w[hottest])
     return max(
         _stage_peak_w(extra_w[kind], begin_s, end_s, wait_w, part.step_time_s)
         for kind, begin_s, end_s in zip(*tasks, strict=True)

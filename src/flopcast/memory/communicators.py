@@ -73,11 +73,14 @@ def _of_levels(plans: Plans, sends: dict[str, Counts]) -> Counts:
 def _axes(programs: Programs) -> dict[str, Counts]:
     """Return, for each axis, 1 if a message along it has bytes: (plans, 1), or (plans, stage classes)."""
     found: dict[str, Counts] = {}
+    known: set[str] = set()  # axes along which messages of all plans have bytes
     for item in programs.items():
         work = item.work
-        if isinstance(work, AbstractMessage) and work.collective:
+        if isinstance(work, AbstractMessage) and work.collective and work.axis not in known:
             sent = (work.message_bytes > 0).astype(np.float64)
-            found[work.axis] = np.maximum(found.get(work.axis, ZERO), sent)
+            found[work.axis] = sent = np.maximum(found.get(work.axis, ZERO), sent)
+            if sent.size == 1 and sent.item():
+                known.add(work.axis)
     return found
 
 

@@ -75,16 +75,10 @@ def at_fullest(programs: Programs) -> FullestLayer:
     level = np.where(there, working + logits - freed + born, -np.inf)
     fullest = level.argmax(axis=-1)[..., None]
 
-    def chosen(by_layer_bytes: Floats) -> Floats:
-        found_bytes = np.take_along_axis(by_layer_bytes, fullest, axis=-1)[..., 0]
-        return np.where(there.any(axis=-1), found_bytes, 0.0)
-
-    return FullestLayer(
-        freed_bytes=chosen(freed),
-        gradients_bytes=chosen(born),
-        working_bytes=chosen(working),
-        logits_bytes=chosen(logits),
-    )
+    of_layers = np.stack((freed, born, working, logits))
+    chosen = np.take_along_axis(of_layers, fullest[None], axis=-1)[..., 0]
+    freed, born, working, logits = np.where(there.any(axis=-1), chosen, 0.0)
+    return FullestLayer(freed_bytes=freed, gradients_bytes=born, working_bytes=working, logits_bytes=logits)
 
 
 def _behind(of_runs_bytes: Floats) -> Floats:

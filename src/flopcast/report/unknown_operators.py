@@ -38,6 +38,8 @@ def unknown_warnings(breakdown_s: Mapping[str, Number], step_time_s: Number) -> 
 
 def warnings_of_prices(priced: Priced, timeline: Timeline) -> list[str]:
     """Return the warnings of prices. Warnings about curves state the affected share of the step."""
+    if not priced.warnings:
+        return []
     shares: dict[str, float] = defaultdict(float)
     for each in timeline.bottleneck_attribution:
         work = None if each.item is None else each.item.work

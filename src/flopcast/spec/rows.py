@@ -63,6 +63,8 @@ def equal_rows(columns: Sequence[np.ndarray]) -> EqualRows:
     ([1, 3, 0], [2, 0, 2, 1])
     """
     code: Integers = np.zeros(len(columns[0]), dtype=np.intp)
+    if len(code) == 1:  # of a single plan
+        return EqualRows(code, code)
     size = 1  # the code is a number below it
     for column in columns if len(code) else ():
         least = int(column.min())

@@ -58,7 +58,8 @@ Made = tuple[str, str]  # a media type, a text
 Task = Callable[[Words, OnProgress], Made]
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
 SAME_JOBS = "Both jobs are the same: change a field of B, such as its cluster or its plan"
-SECTIONS: Mapping[str, Callable[[Report], Section | None]] = {
+Make = Callable[[Report], Section | None]
+SECTIONS: Mapping[str, Make] = {
     "time": where, "memory": memory, "pipeline": pipeline, "limits": limits, "costs": costs,
     "saving": saving, "evidence": evidence,
 }  # fmt: skip
@@ -98,7 +99,8 @@ def report_parts(report: Report, parts: Parts = None) -> Made:
     """
     html = [answer(report), _place_of_advice(report)]
     headings = HEADINGS | {"pipeline": heading(report)}
-    for key, section in (SECTIONS | {"time": partial(where, parts=parts)}).items():
+    sections: dict[str, Make] = {**SECTIONS, "time": partial(where, parts=parts)}
+    for key, section in sections.items():
         left_out = key in headings and not shows(key, parts)
         made = Section(key, headings[key], html="") if left_out else section(report)
         state = OPENED.get(key, "") + " data-later" * left_out
