@@ -61,7 +61,11 @@ class Amount(Record, kw_only=False):
         The share of a factor is d log(amount) / d log(factor). It is negative if the amount falls while the
         factor rises.
         """
-        factors = [
+        return tuple(sorted(self._factors(), key=lambda f: (-abs(f.share) * f.log_sigma_factor, f.name)))
+
+    def _factors(self) -> tuple[Sensitivity, ...]:
+        """Return the same factors in any order."""
+        return tuple(
             Sensitivity(
                 name=name,
                 log_sigma_factor=slope.log_sigma_factor,
@@ -70,13 +74,12 @@ class Amount(Record, kw_only=False):
             )
             for name, slope in self.by_factor.items()
             if self.value and slope.change
-        ]
-        return tuple(sorted(factors, key=lambda f: (-abs(f.share) * f.log_sigma_factor, f.name)))
+        )
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the 90 % interval."""
-        return interval(self.value, self.factors)
+        return interval(self.value, self._factors())
 
     @property
     def difference_bounds(self) -> tuple[float, float]:

@@ -84,17 +84,17 @@ def view_of_critical_path(run: StepSimulation) -> View:
     The sum of its shares is the step time. The sum of `slope_s` over a factor's items, divided by the step,
     is `d log(step) / d log(factor)` as long as no other path becomes the longest.
     """
-    g = run.played.graph
-    begun = int(run.chain_start[run.last])
-    node = int(g.last[run.last]) if begun < 0 else int(g.node_of_task[begun])
+    g, last = run.played.graph, run.last
+    begun = int(run.chain_start[last])
+    node = int(g.last[last]) if begun < 0 else int(g.node_of_task[begun])
     path, hops = critical_path(run.played, node)
     behind = path if begun < 0 else path[1:]  # the task that began the wait is left before its end
     nodes = behind[(g.kind[behind] == TASK) & ~run.played.held[behind]]
-    others = _chain_shares(run, begun) if begun >= 0 else _lost_shares(run, run.last)
+    others = _chain_shares(run, begun) if begun >= 0 else _lost_shares(run, last)
     others += [share for held in path[run.played.held[path]] for share in _gather_shares(run, int(held))]
     others += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
     others += _skew_shares(run) if run.programs.plans.structure.order_rule.skews_steps else []
-    others += _end_shares(run, run.last)
+    others += _end_shares(run, last)
     return View(_of_passes(run, g.task[nodes]), _hop_seconds(run, path, hops), others)
 
 

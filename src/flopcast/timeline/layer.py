@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.cost.host import launches_experts, several_experts
 from flopcast.cost.item_prices import ItemPrice, Priced
-from flopcast.dtypes import Counts, Flags, Floats
+from flopcast.dtypes import ONE, Counts, Flags, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import LINKS
@@ -137,7 +137,7 @@ def _bytes_of(made: tuple[Paths, list[ItemPrice]]) -> int:
 def _kind(item: Item, price: ItemPrice) -> Hashable:
     """Return what the matrix of a layer asks of an item; equal prices tell of equal work."""
     how = item.stream, item.waits, item.when, item.overlapped, launches_experts(item)
-    return id(price), *how, content(item.count)
+    return id(price), *how, None if item.count is ONE else content(item.count)
 
 
 def _paths(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: Columns) -> Paths:
