@@ -91,7 +91,7 @@ def test_a_part_is_completed_when_it_is_opened_or_scrolled_to(browser, server):
     assert page.locator("#part-pipeline").bounding_box()["height"] == pytest.approx(height, abs=1)
     page.click("#part-operators > summary")
     for key in keys:
-        page.locator(f"#part-{key}").scroll_into_view_if_needed()
+        page.evaluate(f"document.getElementById('part-{key}').scrollIntoView()")
         page.wait_for_selector(f"#part-{key}:not([data-later])")
     assert [page.locator(f"#part-{key}[open] tr").count() for key in keys] == whole
     assert page.locator("#part-limits tr").count() == 0
