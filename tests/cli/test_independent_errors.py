@@ -667,6 +667,18 @@ CASES = [
     ("predict job.yaml", "model: {num_layer: 6, vocab_size: 100}\ncluster: dgx-h100:2\n", [
         "add base: llama-3-8b", "did you mean num_layers?", "did you mean vocabulary?"
     ]),
+    ("predict run.sh --cluster dgx-h100:1 --price 2EUR",
+     "accelerate launch --num_processes x --mixed_precision bf16 sft.py --max_length 4096 "
+     "--per_device_train_batch_size 1 --model_name_or_path meta-llama/Llama-3.1-9B\n", [
+        "write --num_processes 8",
+        "did you mean llama-3.1-8b? If not, download the model's config.json and add --model config.json, "
+        "or add --model NAME",
+        "convert the price to USD/h",
+    ]),
+    ("predict serve.sh --cluster dgx-h100:1",
+     "trtllm-serve meta-llama/Llama-3.1-8B-Instruct --tp_size 2 --ep_sizee 2 --max_batch_sise 8\n", [
+        "did you mean --ep_size?", "did you mean --max_batch_size?",
+    ]),
     ("calibrate from-run llama-3-8b --cluster dgx-h100:1 --plan gbs=64 --observed-step 7600", "", [
         'write a value such as --observed-step "7600 ms"'
     ]),

@@ -18,7 +18,7 @@ from flopcast.requests.words import is_command
 
 MOST_ROUNDS = 4  # of corrections, each of which may reveal further faults
 WRITTEN = re.compile(
-    r"(?:write|set \S+ to|choose one of these values, such as) (?:--?[\w-]+ |[\w-]+: )?([^\s,]+)"
+    r"(?:write|set \S+ to|choose one of these values, such as) (?:--?[\w-]+ |[\w.-]+: )?([^\s,]+)"
     r"(?= in line |$|, or )"
 )
 IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")

@@ -136,13 +136,17 @@ class Keys(Record):
                 if judged.because:
                     yield ".".join((key, *map(str, path))), judged
 
+    def weighty(self) -> list[str]:
+        """Return the keys that change a prediction or are refused, of which others may be misspellings."""
+        return [*self.read.split(), *self.refused]
+
     def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
         """Return whether an unknown key of a file with these keys is an error or a note.
 
         Fields of a dump are never misspelt, so they are errors only if their name contains a word for a
         size or a degree.
         """
-        weighty = [name for name in (*self.read.split(), *self.refused) if not name.endswith("*")]
+        weighty = [name for name in self.weighty() if not name.endswith("*")]
         others = [name for names in self.free.values() for name in names.split()]
         if covered(key, self.listed.split()):
             weighty, others = [], [*weighty, *others]

@@ -31,6 +31,9 @@ PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus")
 ALL_PROCESSES = ("--num_processes", "-np", "-n", "--np", "--ntasks", "--n")
 TASKS_OF_A_NODE = ("--ntasks-per-node", "--gpus-per-node", "--npernode", "-ppn", "--ppn")
 
+SIZES = (*NODES, *PROCESSES, *ALL_PROCESSES, *TASKS_OF_A_NODE)
+DETECTED = ("auto", "cpu", "gpu")  # torchrun then counts the devices of a node
+
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _OVERRIDDEN = "/base.yml"  # MaxText's defaults, which do not describe a job
 _OF_LAUNCHER = "--config_file"  # of accelerate launch
@@ -156,6 +159,7 @@ def world_size(script: Script, training: TrainingCommand) -> int | None:
     with the usual names are used.
     """
     options, program = _options(training.launcher)
+    _check_sizes(options, script)
     nodes = _first(options, NODES, default=None)
     if program in TORCH:
         return _product(nodes if _given(options, NODES) else 1, _first(options, PROCESSES, default=1))
@@ -174,6 +178,24 @@ def world_size(script: Script, training: TrainingCommand) -> int | None:
     return 1 if stated is None else _number(stated)
 
 
+def _check_sizes(options: Options, script: Script) -> None:
+    """Raise SpecError for each number of nodes or processes of a launcher that is a word."""
+    problems = [
+        Problem(
+            name,
+            word.text,
+            "a whole number of at least 1",
+            "the launcher starts this number of nodes or processes",
+            f"write {name} 8",
+            where=f"{script.name}:{word.line}",
+        )
+        for name, word in options.items()
+        if name in SIZES and re.fullmatch(r"[A-Za-z]\w*|-?0|-\d+", word.text) and word.text not in DETECTED
+    ]
+    if problems:
+        raise SpecError(problems)
+
+
 def visible_devices(script: Script, command: Command) -> int | None:
     """Return how many devices `CUDA_VISIBLE_DEVICES=0,1` names, None if the script does not list them."""
     word = command.environment.get(_VISIBLE, script.variables.get(_VISIBLE))
@@ -183,8 +205,7 @@ def visible_devices(script: Script, command: Command) -> int | None:
 
 def unset_size(training: TrainingCommand) -> str:
     """Return the variable that the script does not set and that is the number of nodes or ranks; or ""."""
-    sizes = (*NODES, *PROCESSES, *ALL_PROCESSES, *TASKS_OF_A_NODE)
-    given = (word.text for name, word in _options(training.launcher)[0].items() if name in sizes)
+    given = (word.text for name, word in _options(training.launcher)[0].items() if name in SIZES)
     return next((found[1] or found[2] for found in map(VARIABLE.search, given) if found), "")
 
 

@@ -66,6 +66,10 @@ class LaunchKeys(Keys):
         name = written.lstrip("-").replace("_", "-")
         return self.same.get(name, name)
 
+    def weighty(self) -> list[str]:
+        """Return the keys that change a prediction or are refused, in all their spellings."""
+        return [*Keys.weighty(self), *(name for name, key in self.same.items() if self.sets(key))]
+
     def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
         """Return the verdict on an unknown key, which is an error if it has one of the costly words."""
         found = Keys.judged(self, key, value, given)
