@@ -240,7 +240,7 @@ def compare(
             check_job(each, name)
     if isinstance(first, (Job, Report)) or isinstance(second, (Job, Report)):
         because = "a training step and a serving job have no metrics in common"
-        allowed, fix = "a job of the kind of the first job", "compare two training jobs or two serving jobs"
+        allowed, fix = "two jobs of the same kind", "compare two training jobs or two serving jobs"
         raise spec_error("second", type(second).__name__, allowed, because, fix)
     return serving_versus(
         *(predict_serving(each) if isinstance(each, ServingJob) else each for each in (first, second))

@@ -107,7 +107,7 @@ def mapping_of(name: str, value: object) -> list[Problem]:
     changes = {key: each for key, each in arguments.items() if "." in key}
     words = [f"{key}={each!r}" for key, each in arguments.items() if "." not in key]
     fix = f"write {', '.join([*words, *([f'changes={changes!r}'] if changes else [])])}"
-    because = f"{name} takes one number; pass each other setting as an argument of its own"
+    because = f"{name} takes one number; pass each of the other settings as a separate argument"
     return [Problem(name, dict(value), "a whole number of sequences", because, fix)]
 
 

@@ -157,7 +157,7 @@ def _check(jobs: Sequence[Job], ratio: Number) -> None:
             "their number"
         )
         problems.append(
-            Problem("jobs", len(jobs), f"2 to {MOST_JOBS}", because, "name another number of jobs")
+            Problem("jobs", len(jobs), f"2 to {MOST_JOBS}", because, f"give 2 to {MOST_JOBS} jobs")
         )
     if not ratio >= 1.0:
         because = (

@@ -222,7 +222,7 @@ def test_settings_without_a_command_are_those_of_vllms_flags():
         "tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 8, "max_sequences": 64, "replicas": 3,
     }  # fmt: skip
     assert (runtime["model"], runtime["plan"]) == ("llama-3.1-8b", {"tensor_parallel": 2, "replicas": 2})
-    assert "2 replicas, the fewest of at most 3" in runtime["assumptions"]
+    assert "2 replicas, the smallest number (at most 3)" in runtime["assumptions"]
     assert ray["plan"] == {"tensor_parallel": 2, "max_sequences": 64, "replicas": 2}
     assert (ray["model"], ray["engine"]["prefix_cache"]) == ("llama-3.1-8b", False)
 

@@ -174,12 +174,12 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4",
             "--num-layers-per-virtual-pipeline-stage",
-            "a divisor of 6, the number of layers of a stage (24 layers / 4 stages): 1, 2, 3, 6",
+            "a divisor of 6 (the number of layers of a stage if 24 layers are divided over 4 stages): 1, 2, 3, 6",
         ),
         (
             "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5",
             "--decoder-first-pipeline-num-layers",
-            "a number with which the rest of the 24 layers can be divided evenly over the other 3 stages",
+            "a number for which the rest of the 24 layers can be divided evenly over the other 3 stages",
         ),
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
@@ -340,7 +340,7 @@ def test_a_script_whose_flags_stand_in_another_file_is_told_which():
         (script_of("--lr '1e-4"), LAST, "add the closing '"),
         ('ARGS="--num-layers 2\n' + script_of(), 1, 'add the closing "'),
         (script_of() + "\x00\x01", LAST + 1, "give a text file"),
-        ("A=--swiglu\n" + "A=$A$A\n" * 40, 0, "set the variable once"),
+        ("A=--swiglu\n" + "A=$A$A\n" * 40, 0, "make the values of the variables shorter"),
     ],
 )
 def test_a_script_that_cannot_be_read_is_told_with_its_line(text, line, said):

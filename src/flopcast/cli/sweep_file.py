@@ -255,7 +255,7 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         yield _fault(document, name, [], allowed, because, f"remove {name}")
     text = ",".join(map(str, values))
     if name == "sequence_length" and is_single_number(text):
-        because = f"{text} may be one number; to try each of them, write {list(reversed(values))}"
+        because = f"{text} may be one number; for several numbers, write {list(reversed(values))}"
         fix = f"write {text.replace(',', '')} in place of {list(values)}"
         yield _fault(document, name, list(values), "whole numbers above 0", because, fix)
     counts = Counter(map(str, values))

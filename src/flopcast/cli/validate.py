@@ -219,7 +219,7 @@ def print_decisions(
     because = "--decisions prints only text, JSON or Markdown"
     page = "no value together with --decisions"
     of_steps, suite = (
-        "a suite of step times, together with --decisions",
+        "only a suite of step times together with --decisions",
         "memory" if "memory" in suites else None,
     )
     problems = [
@@ -258,7 +258,7 @@ def print_from_one_run(
 
     given: dict[str, object] = {"--leave-out": judging.left_out, "--report": judging.report}
     given |= {OPTIONS[name]: "given" for name in judging.chosen if name not in ("others", "none")}
-    allowed = "only --leave-one-source-out or --no-constants, together with --from-one-run"
+    allowed = "together with --from-one-run, only --leave-one-source-out or --no-constants"
     because = "predictions before the calibration use either the constants of other sources or no constants"
     problems = ignored(given, allowed, because, "remove {}")
     if not paths:

@@ -182,7 +182,7 @@ def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Pr
     others = [name for name, model in kinds.items() if key in model.model_fields]
     if kind not in kinds or not others or same_elsewhere(str(key), names_at(noun, parts[:-1])):
         return unknown
-    because = f"{key} is a field of kind {alternatives(others)}, and this {above[-1]} is of kind {kind}"
+    because = f"only the kind {alternatives(others)} has this field, and this {above[-1]} is of kind {kind}"
     return replace(unknown, because=because, fix=f"remove {key}")
 
 

@@ -188,7 +188,8 @@ class _Attempt:
         roots = self.roots[data]
         axis = self._axis(data)
         if axis.axis != along or axis.before > 1 or self.uses[weight] > 1:
-            raise _CannotError(roots, f"the {node.operator} after it does not sum over its columns")
+            reason = f"the {node.operator} after it does not sum over the columns of its output"
+            raise _CannotError(roots, reason)
         self.weights.add(weight)
         if isinstance(groups, int) and groups > 1:
             self._join(roots, gcd(axis.extent, groups))
@@ -246,7 +247,8 @@ class _Attempt:
         sizes = {self._shape(name)[axis] for name in parts}
         differ = len(sizes) > 1 and not _joins(node)
         if written is None or differ or divided_axis(written) is None:
-            raise _CannotError(roots, f"the {node.operator} after it works across its columns")
+            reason = f"the {node.operator} after it combines several columns of its output"
+            raise _CannotError(roots, reason)
         others = [name for name in node.inputs if name and name not in self.axes]
         if _joins(node) and others:
             raise _CannotError(roots, "its output is concatenated with a tensor that is not divided")

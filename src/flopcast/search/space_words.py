@@ -84,7 +84,7 @@ def numbers(given: object) -> object:
 def _check_words(given: str, words: list[str]) -> None:
     """Refuse a list that contains a number twice, or that may be one number with a separator."""
     if is_single_number(given):
-        because = f"{given} may be one number; to try each of them, write {','.join(reversed(words))}"
+        because = f"{given} may be one number; for several numbers, write {','.join(reversed(words))}"
         raise NotAllowedError(WRITTEN, because)
     if twice := next((word for word in words if words.count(word) > 1), ""):
         raise NotAllowedError(WRITTEN, f"the list contains {twice} twice")

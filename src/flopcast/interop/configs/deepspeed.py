@@ -104,12 +104,14 @@ def read_batch(reader: JobReader, replicas: int) -> None:
             )
             allowed = f"a multiple of {share}"
             reader.fault(TOTAL, allowed, because, f"write {nearest_multiples(whole, share)}")
-        reader.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)
+        divided = f"{TOTAL} divided by {replicas} ranks and {steps or 1} accumulation steps"
+        reader.assume(f"{MICRO} is {micro}: {divided}", MICRO)
     if steps is None and total is None:
         steps = reader.count(STEPS, 1, auto=TRAINER)
     if total is None:
         total = micro * (steps or 1) * replicas
-        reader.assume(f"{TOTAL} {total}: micro-batch · accumulation · ranks", TOTAL)
+        product = f"{micro} sequences · {steps or 1} accumulation steps · {replicas} ranks"
+        reader.assume(f"{TOTAL} is {total}: {product}", TOTAL)
     reader.put(("plan", "micro_batch"), micro, MICRO, TOTAL)
     reader.put(("plan", "global_batch"), total, TOTAL, STEPS, MICRO)
 

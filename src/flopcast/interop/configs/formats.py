@@ -237,7 +237,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         The file is not a mapping, or its keys have faults; every fault is reported with its line.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
+        because = f"flopcast reads this file as {KINDS[kind].description}, but the file has no keys"
         found, allowed = document.data, "keys with values"
         raise SpecError([_fault(document, "document", found, allowed, because, "has no keys")])
     one = KINDS[kind]

@@ -73,8 +73,8 @@ class JobReader(ConfigReader):
         """Return whether this number of shard groups contains all replicas; if not, report it at a key."""
         if sets * group != replicas:
             because = "every data-parallel rank belongs to exactly one shard group"
-            product = f"{replicas}, the number of data-parallel ranks"
-            allowed = f"values whose product (shard groups × ranks of a group) is {product}"
+            ranks = f"{replicas} (the number of data-parallel ranks)"
+            allowed = f"values for which the number of groups, multiplied by the ranks of one, is {ranks}"
             more = (self.options.devices or 0) // replicas * sets * group
             if more and (more < 8 or more % 8 == 0):  # whole nodes of the usual size
                 fix = f"set --gpus to {more}, or {fix}"
@@ -234,9 +234,7 @@ class JobReader(ConfigReader):
             self.fault(key, f"at least {least}", because, f"write {key}: {least}")
             return 1
         number = next((size for size in range(min(most // length, share), 0, -1) if share % size == 0), 1)
-        text = (
-            f"micro-batches of {number} sequences of up to {length} tokens, together at most {most} tokens"
-        )
+        text = f"each micro-batch has {number} sequences of up to {length} tokens, at most {most} in all"
         self.assume(text, key)
         return number
 

@@ -57,7 +57,7 @@ def read(reader: JobReader) -> None:
     _tuning(reader, stage)
     _vision(reader)
     if not reader.flag("disable_gradient_checkpointing") or reader.flag(CHECKPOINTING):
-        reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
+        reader.assume("recompute=full, which is LLaMA-Factory's default", "disable_gradient_checkpointing")
         reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
         reader.place_if(ON_HOST, ACTIVATIONS)
     if reader.choice("flash_attn", reader.words("attention"), "flash") == "materialised":

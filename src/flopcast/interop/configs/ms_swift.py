@@ -48,7 +48,7 @@ def read(reader: JobReader) -> None:
         ranks = reader.options.devices or stated or reader.options.whole or 1
         steps = max(1, ceil(SEQUENCES / reader.count("micro") / ranks))
         reader.fill("steps", steps)
-        reader.assume(f"{reader.first('steps')} {steps}, ms-swift's default")
+        reader.assume(f"{reader.first('steps')} is {steps}, which is ms-swift's default")
     reader.read_model("model")
     if reader.has("length"):
         reader.put(("batch", "sequence_length"), reader.count("length"), "length")
@@ -64,7 +64,7 @@ def read(reader: JobReader) -> None:
     reader.put_preference(kind, "kind")
     if reader.flag("checkpointing", True):
         if not reader.has("checkpointing"):
-            reader.assume("recompute full, ms-swift's default")
+            reader.assume("recompute=full, which is ms-swift's default")
         reader.put(("plan", "recompute"), "full", "checkpointing")
     if reader.choice("attn_impl", reader.words("attention"), "flash") == "materialised":
         reader.write_scores("attn_impl")
@@ -88,6 +88,6 @@ def _adapters(reader: JobReader) -> None:
             refuse_frozen(reader, "bits", "no value, unless train_type is lora", "remove it", "method")
         return
     if not reader.has("method"):
-        reader.assume("adapters of rank 8, ms-swift's default without train_type")
+        reader.assume("adapters have rank 8, as in ms-swift if train_type is not given")
     every = reader.names_all_linears("targets", "ALL", "DEFAULT")
     read_adapters(reader, "lora_rank", "targets", every, "bits" if bits else "", USUAL)

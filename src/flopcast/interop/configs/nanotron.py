@@ -146,8 +146,8 @@ def _stack(reader: JobReader) -> object:
     stage = reader.raw("optimizer.zero_stage")
     collective = {"collective": "reduce_scatter"} if stage == 1 else {}
     reader.assume(
-        "stack pytorch-ddp, the most similar stack of the catalogue: eager blocks with fused attention "
-        "and norms"
+        "stack pytorch-ddp, because it is the stack of the catalogue that is most similar to nanotron: "
+        "eager blocks with fused attention and norms"
     )
     changes: dict[str, object] = {
         "rewrites": ["fused_layernorm", "unfused_rope", "unfused_gate"],

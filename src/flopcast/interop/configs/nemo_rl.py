@@ -136,7 +136,8 @@ def _file(path: str) -> str:
 
 
 def _without_base(document: Document, missing: str) -> Exception:
-    allowed, because = "all files that it is based on", "flopcast reads only the files that you name"
+    allowed = "all files on which this file is based"
+    because = "flopcast reads only the files that you name"
     fix = f"give {missing} too: flopcast predict {missing.replace(',', '')} {document.name}"
     fault = "is not given"
     return spec_error("defaults", missing, allowed, because, fix, document.where(("defaults",)), fault)

@@ -51,7 +51,7 @@ def read_python(raw: bytes, name: str) -> Document:
                 found.names[target.id] = found.value(node.value, (target.id,))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f"{name}:{getattr(error, 'lineno', None) or 1}"
-        reason = error.msg if isinstance(error, SyntaxError) else "the text is too deep"
+        reason = error.msg if isinstance(error, SyntaxError) else "the text nests values too deeply"
         because, fault = f"Python reports: {reason}", "cannot be read"
         fix = f"correct line {getattr(error, 'lineno', None) or 1}, so that Python can read the file"
         raise spec_error("text", None, "well-formed Python", because, fix, where, fault) from None

@@ -66,7 +66,7 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
         chunks = -(-whole // reader.count(each_key)) // stages
         if chunks < 1 or (chunks > 1) != (fewest > 1):
             allowed = (
-                "a number with which each stage has one chunk, or several chunks if the schedule is looped"
+                "a number for which each stage has one chunk, or several chunks if the schedule is looped"
             )
             because = f"{whole} layers (with the embedding and the head) are divided over {stages} stages"
             reader.fault(each_key, allowed, because, "remove it")
@@ -109,8 +109,8 @@ def _split(reader: JobReader, key: str, stages: int, layers: int | None) -> None
     held = [after - before for before, after in pairwise(starts)]
     if not all(points) or layers is None or min(held) < 1 or len(held) % stages:
         allowed = (
-            "names of layers in the order of the model, such as layers.8, with which the number of "
-            f"chunks is a multiple of {stages}"
+            "names of layers in the order of the model, such as layers.8, that divide the model into a "
+            f"number of chunks that is a multiple of {stages}"
         )
         reader.fault(key, allowed, "each name is the first layer of a chunk", "remove it")
         return

@@ -61,7 +61,7 @@ def read(reader: JobReader) -> None:
     if reader.has(length) or not reader.has(COMMAND):
         reader.put(("batch", "sequence_length"), reader.count(length, LENGTH), length)
     if not reader.has(length, COMMAND):
-        reader.assume(f"max_length {LENGTH}, TRL's default")
+        reader.assume(f"max_length={LENGTH}, which is TRL's default")
     packed = reader.flag("packing", length == LENGTHS[-1] and reader.has(length))
     reader.note_lengths("packing" if reader.has("packing") else length, packed)
     check_launch(reader)
@@ -251,7 +251,7 @@ def put_adapters(reader: JobReader) -> None:
     key = "lora_target_modules"
     every = reader.raw(key) in ("all-linear", ["all-linear"])
     if not reader.has(key):
-        reader.assume("adapters of q_proj and v_proj, PEFT's default")
+        reader.assume("only q_proj and v_proj have adapters, which is PEFT's default")
     read_adapters(reader, "lora_r", key, every, "load_in_4bit" if four else "", USUAL)
 
 
@@ -267,7 +267,7 @@ def put_loaded_states(reader: JobReader) -> None:
     copied = _shards(reader) or "adapters" in reader.part("model")
     if str(reader.raw(key)).lower() in ("bfloat16", "bf16") and not copied:
         reader.put(("stack",), narrowed(reader.data.get("stack"), "bf16"), key)
-        reader.assume("weights, gradients and states in bf16, the type that the model is loaded in", key)
+        reader.assume("weights, gradients and states are in bf16, because the model is loaded in bf16", key)
 
 
 def put_recompute(reader: JobReader) -> None:

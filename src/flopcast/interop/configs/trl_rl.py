@@ -75,7 +75,7 @@ def _step(reader: StepReader) -> None:
     steps, samples = (reader.count("generation_steps", reader.count("steps")), reader.count("samples", 8))
     answers = reader.count("micro", 8) * reader.degree("data_parallel") * steps
     if answers % samples:
-        allowed = f"a divisor of {answers}, the completions that are generated at once"
+        allowed = f"a divisor of {answers} (the number of completions that are generated at once)"
         because = "each prompt has the same number of completions"
         reader.fault("samples", allowed, because, f"write {reader.first('samples')}: 1")
     reader.put(("step", "prompts"), max(answers // samples, 1), "generation_steps", "samples")

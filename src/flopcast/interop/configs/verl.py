@@ -112,7 +112,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     if reader.flag(policy) or (reader.flag(older) and reader.flag("model.fsdp_config.offload_params")):
         reader.place(SHARDED_STATES, policy, older)
     if not reader.has("checkpointing"):
-        reader.assume("recompute full, veRL's default in newer releases")
+        reader.assume("recompute=full, which is veRL's default in newer releases")
     reader.put_checkpointing("checkpointing", True)
     reader.place_if("model.enable_activation_offload", ACTIVATIONS)
     stack: dict[str, object] = {"base": "torch-fsdp2", **TUNING_CODE}

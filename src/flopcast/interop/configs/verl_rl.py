@@ -150,7 +150,7 @@ def _batch(reader: StepReader, replicas: int) -> None:
             reader.fault(key, f"a multiple of {replicas}", because, f"write {MICRO[0]} instead")
         each = max(each // replicas, 1)
     if whole % (each * replicas):
-        allowed = f"a number of prompts with which the number of answers is a multiple of {each * replicas}"
+        allowed = f"a number of prompts for which the number of answers is a multiple of {each * replicas}"
         because = f"{replicas} replicas run whole micro-batches of {each} sequences"
         reader.fault("mini_batch", allowed, because, f"write {each * replicas}")
     reader.put(("plan", "micro_batch"), each, key, "most_tokens")

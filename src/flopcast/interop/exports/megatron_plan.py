@@ -108,7 +108,7 @@ def _stages(job: Job, base: str, target: str) -> Flags:
     number = plan.pipeline_parallel * plan.virtual_stages
     if blocks % number and not plan.stage_layers and base not in UNDER_DEEPSPEED:
         fix = f"add plan.stage_layers={','.join(map(str, divided_over_chunks(blocks, number)))}"
-        equal = f"equal stages, but {blocks} blocks are no multiple of {number}"
+        equal = f"equal stages, but {blocks} blocks cannot be divided evenly over {number} chunks"
         raise SpecError([not_expressible("plan.stage_layers", "unequal", equal, target, fix)])
     return [f"{NUMBER} {plan.virtual_stages}"] if plan.virtual_stages > 1 else []
 

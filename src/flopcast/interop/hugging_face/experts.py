@@ -71,8 +71,8 @@ def experts(
         number_of = number_key or read.key_of("experts")
         most, chosen = experts_read["num_experts"], experts_read["top_k"]
         if chosen > most > 1 and not {number_of, top_k_key} & read.problems.keys():  # one is a dense layer
-            because, fix = "each token uses different experts", set_to({top_k_key: min(top_k, most)})
-            read.fault(top_k_key, f"at most {number_of} = {most}", because, fix)
+            because, fix = "a token uses each expert at most once", set_to({top_k_key: min(top_k, most)})
+            read.fault(top_k_key, f"at most {number_of} ({most})", because, fix)
             experts_read["top_k"] = most
         if shared is not None:
             experts_read["shared_experts"] = apart or 0

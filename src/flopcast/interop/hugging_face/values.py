@@ -135,7 +135,7 @@ class Reader:
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
         if agree and others:
-            because = f"{key} = {value!r} is another name of the same setting"
+            because = f"{key} is another name of this setting, and its value is {value!r}"
             self.fault(others[0], repr(value), because, f"remove {others[0]} or {key}")
         return value
 

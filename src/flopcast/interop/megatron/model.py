@@ -193,7 +193,7 @@ def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
     """Return the vocabulary of the catalogue's model that is named in the tokenizer's path."""
     for part in tokenizer.replace("\\", "/").split("/")[::-1]:
         if entry := catalog.known("models", part):
-            source = f"the vocabulary of the model {entry}, which the name of the tokenizer contains"
+            source = f"the vocabulary of {entry}, because the name of the tokenizer contains this model"
             return catalog.model(entry).vocabulary, source
     return None
 

@@ -84,8 +84,8 @@ def _virtual(args: JobBuilder, stages: int) -> int:
         if known and layers % (stages * size):
             whole = layers // stages
             allowed = (
-                f"a divisor of {layers / stages:g}, the number of layers of a stage "
-                f"({layers} layers / {stages} stages)"
+                f"a divisor of {layers / stages:g} (the number of layers of a stage if {layers} layers are "
+                f"divided over {stages} stages)"
             )
             fix = f"set {PIPELINE} to {nearest_divisor(layers, stages)}"
             if layers % stages == 0:
@@ -126,7 +126,7 @@ def _ends(args: JobBuilder, stages: int, chunks: int) -> None:
         return
     if sum(held) != args.layers or each < 0 or any(count % chunks for count in held):
         allowed = (
-            f"a number with which the rest of the {args.layers} layers can be divided evenly over "
+            f"a number for which the rest of the {args.layers} layers can be divided evenly over "
             f"the other {others} stages"
         )
         because = "Megatron-LM divides the other layers evenly"

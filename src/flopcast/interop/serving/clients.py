@@ -190,7 +190,7 @@ def _read_load(reader: LaunchReader, most: str, requests: int | None) -> None:
     for word in str(reader.raw("goodput") or "").split():
         metric, _, limit = word.partition(":")
         if metric not in METRICS or not re.fullmatch(r"\d+(\.\d+)?", limit):
-            because = "flopcast knows limits of these latencies in milliseconds"
+            because = "only these latencies can have limits, in milliseconds"
             fix = "write ttft:2000"
             reader.fault("goodput", " or ".join(f"{name}:MS" for name in METRICS), because, fix)
         else:

@@ -193,7 +193,7 @@ def _model(named: object) -> str:
 def _scaled(entry: Mapped, path: Path, fewest: object, most: object) -> Container:
     """Return a container whose number varies between these two."""
     count = _count(fewest)
-    varies = f"{count} replicas, the fewest of at most {most}" if _count(most) > count else ""
+    varies = f"{count} replicas, the smallest number (at most {most})" if _count(most) > count else ""
     return Container(entry=entry, path=path, replicas=count, note=varies)
 
 

@@ -196,7 +196,7 @@ def job_of_settings(document: Document, kind: str, model: str | None = None) -> 
         The file is not a mapping, or its settings have faults, which are all reported.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
+        because = f"flopcast reads this file as {KINDS[kind].description}, but the file has no keys"
         fix = "give the file of the engine"
         where = document.where(())
         raise spec_error("document", document.data, "keys with values", because, fix, where, "has no keys")

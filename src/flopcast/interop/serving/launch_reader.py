@@ -222,7 +222,7 @@ class LaunchReader(ConfigReader):
     def put_eager(self, key: str) -> None:
         """Set the time of launches if a setting turns CUDA graphs off."""
         self.put(("engine", "launch_s"), EAGER_LAUNCH, key)
-        text = f"{key}: without CUDA graphs, the host launches a kernel in {EAGER_LAUNCH} (launch_s)"
+        text = f"{key}: without CUDA graphs, the host needs {EAGER_LAUNCH} to launch a kernel (launch_s)"
         self.assume(text, key)
 
     def prefill(self, key: str) -> str:

@@ -190,7 +190,7 @@ class Variables:
         self._spent += sum(len(piece.text) for piece in value)
         if self._spent > MAX_EXPANDED:
             allowed = f"at most {MAX_EXPANDED} characters in the values of all variables together"
-            fix = "set the variable once"
+            fix = "make the values of the variables shorter"
             raise fault(self._name, part.line, "variable", part.written or part.text[:40], allowed, fix)
         return value
 
@@ -243,7 +243,7 @@ class Variables:
         self._depth += 1
         if self._depth > MAX_NESTING:
             allowed = f"expansions that are nested at most {MAX_NESTING} deep"
-            fix = "set a variable in between"
+            fix = "set a variable to the inner expansion, and use this variable"
             raise fault(self._name, part.line, "variable", part.text[:40], allowed, fix)
         value = self.value(quoted_parts(text, self._name, part.line))
         self._depth -= 1

@@ -84,7 +84,7 @@ def _title(libraries: Libraries, config: Config) -> str:
 def _notes(attention: str) -> tuple[str, ...]:
     kernel = "one causal kernel" if attention == "fused" else "GEMMs that write the scores to memory"
     return (
-        f"traced: attention is {kernel}, attention windows count as full attention",
+        f"traced: attention runs as {kernel}; attention windows count as full attention",
         "traced: between two GEMMs, each memory-bound operator is one kernel; all experts have the same"
         " load; dropout is off",
         "traced: the blocks support neither context parallelism nor sequence parallelism",
