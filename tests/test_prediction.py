@@ -121,8 +121,8 @@ def test_every_fault_is_told_at_once_with_what_would_mend_it():
     assert (heads.field, heads.value) == ("plan.tensor_parallel", 3)
     assert heads.allowed == (
         "(1) a divisor of heads (16): 1, 2, 4, 8, 16; (2) a divisor of ffn_hidden (4096);"
-        " (3) data_parallel · tensor_parallel · pipeline_parallel · context_parallel = 8, the number of"
-        " devices of the cluster"
+        " (3) data_parallel · tensor_parallel · pipeline_parallel · context_parallel = 8 (the number of"
+        " devices of the cluster)"
     )
     assert heads.fix == "set tensor_parallel to 8 and data_parallel to 1"
     assert all(problem.because and problem.fix and problem.allowed for problem in told)

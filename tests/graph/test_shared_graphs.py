@@ -153,7 +153,7 @@ def test_stages_may_recompute_some_of_their_blocks():
 def test_halos_of_other_models_and_plans_are_errors():
     wrong = {
         f"dp={RANKS} ep={RANKS} halo=8 mbs=128": "at most 7",
-        f"dp={RANKS} halo=1 mbs=128": "8, the value of data_parallel",
+        f"dp={RANKS} halo=1 mbs=128": "8 (the value of data_parallel)",
     }
     for plan, allowed in wrong.items():
         with pytest.raises(SpecError) as error:
@@ -161,7 +161,7 @@ def test_halos_of_other_models_and_plans_are_errors():
         assert allowed in str(error.value)
     with pytest.raises(SpecError) as error:
         one_job(model="llama-3-8b", gpus=8, seq=1024, plan="dp=8 ep=8 halo=1 mbs=1 gbs=8")
-    assert "not an exported graph network" in str(error.value)
+    assert "not an exported graph neural network" in str(error.value)
 
 
 def test_a_network_of_fewer_sensors_is_faster_by_at_most_their_ratio():

@@ -174,7 +174,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4",
             "--num-layers-per-virtual-pipeline-stage",
-            "a divisor of 6 (the number of layers of a stage if 24 layers are divided over 4 stages): 1, 2, 3, 6",
+            "a divisor of 6 (the number of layers of a stage: 24 layers / 4 stages): 1, 2, 3, 6",
         ),
         (
             "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5",

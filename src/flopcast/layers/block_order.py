@@ -58,7 +58,7 @@ def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
     wanted, number = counts_of_pattern(pattern, len(kinds), sum(counts)), sum(counts)
     if wanted != counts:
         return (
-            f"counts of {wanted} for the entries of blocks, because the pattern contains them so often in "
+            f"counts of {wanted} for the entries of blocks, because the pattern gives them so many of the "
             f"{number} blocks"
         )
     return ""

@@ -87,11 +87,11 @@ class GatedDeltaNet(AbstractRecurrentMixer):
     @model_validator(mode="after")
     def _decays_fit_the_rule(self) -> "GatedDeltaNet":
         if self.rule != "gated" and not self.convolution:
-            raise ValueError('a convolution of 0 needs rule "gated"')
+            raise ValueError('convolution: above 0, unless rule is "gated"')
         if not self._has_decays_of_keys and self.gate_rank is not None:
-            raise ValueError('gate_rank needs rule "gated" or "channel"')
+            raise ValueError('no gate_rank, unless rule is "gated" or "channel"')
         if self.rule != "channel" and self.out_gate_rank is not None:
-            raise ValueError('out_gate_rank needs rule "channel"')
+            raise ValueError('no out_gate_rank, unless rule is "channel"')
         if self._has_decays_of_keys and self.key_heads != self.heads:
             raise ValueError(f'rule "{self.rule}" needs as many key_heads as heads')
         return self

@@ -146,7 +146,7 @@ def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[
     for group, row in zip(groups, upper_lines[-len(rows) :], strict=True):
         lines.append(row)
         if equal := sum(each.tied == group.first.tied for each in group.others):
-            which = "with other values of max_sequences or max_tokens, equally good"
+            which = "with other values of max_sequences or max_tokens that are equally good"
             lines.append(f"{INDENT}{counted(equal, 'variant')} {which}")
     return lines
 

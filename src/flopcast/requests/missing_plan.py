@@ -59,7 +59,7 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
     most, is_open = devices // replica, not named.issuperset(COMPLETED)
     peers, own = f" / {plan.peers} peers" * (plan.peers > 1), replica // plan.peers
     shared = peers + f" / {own} devices per replica" * (own > 1)
-    allowed = f"{most} ({devices} devices{shared})" if shared else f"{most}, the number of devices"
+    allowed = f"{most} ({devices} devices{shared})" if shared else f"{most} (the number of devices)"
     whole = [d for d in divisors(most) if "global_batch" in named and plan.global_batch % d == 0]
     fixed = min(whole or divisors(most), key=lambda d: (abs(d - plan.data_parallel), d))
     is_whole = "global_batch" not in named or plan.global_batch % plan.data_parallel == 0

@@ -93,7 +93,7 @@ def _beyond_context(document: Document) -> Document:
     if not isinstance(length, int) or not isinstance(context, int) or not 0 < context < length:
         return document
     return assuming(
-        document, (f"sequences of {length} tokens, more than the model's context of {context}",)
+        document, (f"sequences have {length} tokens, but the model's context has only {context}",)
     )
 
 

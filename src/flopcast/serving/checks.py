@@ -85,7 +85,7 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
     """Yield layers that serving does not know yet."""
     for place, block in enumerate(job.model.blocks):
         for field, layer, known in _unknown_layers(block):
-            allowed, fix = f"one of {', '.join(known)}", "choose a model of these layers"
+            allowed, fix = f"one of {', '.join(known)}", "choose a model whose layers are all supported"
             yield Problem(f"model.blocks.{place}.{field}", layer, allowed, NO_KERNELS, fix)
     for field, usual in (("reference", "none"), ("teacher", None), ("head", "tokens")):
         if getattr(job.model, field) != usual:
@@ -304,7 +304,7 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
     elif tokens < longest:
         share = ""
         if tokens < memory.cache_tokens:
-            share = f", {tokens:,} for each of {job.passes_in_flight} passes in flight"
+            share = f", and {job.passes_in_flight} passes run at the same time with {tokens:,} tokens each"
         because = (
             f"the KV cache of one instance holds {memory.cache_tokens:,} tokens,"
             f" {_each_token(memory)}{share}"

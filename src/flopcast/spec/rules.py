@@ -62,7 +62,7 @@ def _dividing_degrees(case: Case) -> str:
     if degree == 1 or blocks % degree:
         return f"a divisor of the {blocks} blocks: {listed(divisors(blocks))}"
     limit = blocks // degree
-    return f"a divisor of {blocks} blocks / {other} = {limit}: {listed(divisors(limit))}"
+    return f"a divisor of {limit} ({blocks} blocks / {other}): {listed(divisors(limit))}"
 
 
 def _uneven_degree(case: Case) -> str:
@@ -128,8 +128,8 @@ RULES: tuple[Rule, ...] = (
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
         allowed=lambda c: (
-            f"false, unless tensor_parallel = {first(c.plans.tensor_parallel)} divides sequence_length / "
-            f"context_parallel = {c.batch.sequence_length / first(c.plans.context_parallel):g}"
+            f"false, unless tensor_parallel ({first(c.plans.tensor_parallel)}) divides sequence_length / "
+            f"context_parallel ({c.batch.sequence_length / first(c.plans.context_parallel):g})"
         ),
         because="sequence parallelism gives every rank the same number of tokens",
         fix={"sequence_parallel": False},
@@ -216,7 +216,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             "data_parallel · tensor_parallel · pipeline_parallel · context_parallel"
             f"{' · peers' * (c.structure.peers > 1)} = "
-            f"{c.cluster.num_devices}, the number of devices of the cluster"
+            f"{c.cluster.num_devices} (the number of devices of the cluster)"
         ),
         because=EVERY_DEVICE,
         fix=_fitting_devices,

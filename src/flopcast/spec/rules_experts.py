@@ -82,7 +82,7 @@ def _groups_fit(case: Case) -> np.ndarray:
 
 def _or_all(degree: int) -> str:
     """Return the value of tensor_parallel as an alternative to 1; "" if it is 1."""
-    return f" or {degree}, the value of tensor_parallel" if degree > 1 else ", because tensor_parallel is 1"
+    return f" or {degree} (tensor_parallel)" if degree > 1 else ", because tensor_parallel is 1"
 
 
 RULES: tuple[Rule, ...] = (
@@ -136,7 +136,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _shared_width(c) % c.plans.tensor_parallel == 0,
-        allowed=lambda c: f"a divisor of {_shared_width(c)}, the width of the shared experts",
+        allowed=lambda c: f"a divisor of {_shared_width(c)} (the width of the shared experts)",
         because="every tensor-parallel rank holds the same number of columns of the shared experts",
         fix=lambda c: {
             "tensor_parallel": nearest_divisor(_shared_width(c), first(c.plans.tensor_parallel))

@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.offload",
         holds=lambda c: not _unknown_to_stack(c),
         allowed=lambda c: (
-            f"{', '.join((*c.stack.offload.places, *OUTER_PLACES))}, with the stack {c.stack.name}"
+            f"with the stack {c.stack.name}: {', '.join((*c.stack.offload.places, *OUTER_PLACES))}"
         ),
         because="the stack can offload only these kinds of state, and only to these memories",
         fix=_supported,

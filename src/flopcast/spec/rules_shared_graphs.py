@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
             not (c.structure.tables and has_tables(c.model))
             or c.plans.expert_parallel == c.plans.data_parallel
         ),
-        allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
+        allowed=lambda c: f"{first(c.plans.data_parallel)} (the value of data_parallel)",
         because=RANKS,
         fix=lambda c: {"expert_parallel": first(c.plans.data_parallel)},
     ),
@@ -60,14 +60,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.halo",
         holds=lambda c: not c.structure.halo or has_neighbours(c.model),
-        allowed="0, because the model is not an exported graph network",
-        because="halo is the number of vertices that a rank of a graph network reads from other ranks",
+        allowed="0, because the model is not an exported graph neural network",
+        because="halo is the number of vertices of the graph that a rank reads from other ranks",
         fix="remove halo",
     ),
     Rule(
         field="plan.halo",
         holds=lambda c: (c.structure.halo <= c.plans.data_parallel - 1) | (c.plans.data_parallel == 1),
-        allowed=lambda c: f"at most {first(c.plans.data_parallel) - 1}, the number of other ranks",
+        allowed=lambda c: f"at most {first(c.plans.data_parallel) - 1} (the number of other ranks)",
         because=(
             "all ranks hold equal numbers of vertices, so a rank cannot read more than all other ranks "
             "hold together"
@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: bool(not c.structure.halo) | (c.plans.expert_parallel == c.plans.data_parallel),
-        allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
+        allowed=lambda c: f"{first(c.plans.data_parallel)} (the value of data_parallel)",
         because="all data-parallel ranks share the graph, and expert_parallel must state their number",
         fix=lambda c: {"expert_parallel": first(c.plans.data_parallel)},
     ),

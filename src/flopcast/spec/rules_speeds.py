@@ -142,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"cluster.tiers[{_too_small(c)[0]}].links",
         holds=lambda c: not _too_small(c),
         value=lambda c: f"{_size(c, _too_small(c)[0])} nodes",
-        allowed=lambda c: f"a matrix of at least {_domains(c)} nodes, the number of nodes of the cluster",
+        allowed=lambda c: f"a matrix of at least {_domains(c)} nodes (the number of nodes of the cluster)",
         because="flopcast needs the bandwidth of every pair of nodes",
         fix=lambda c: f"choose at most {_size(c, _too_small(c)[0])} nodes, or measure all {_domains(c)}",
     ),

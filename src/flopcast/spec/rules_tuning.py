@@ -84,7 +84,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
-        allowed=lambda c: f"a divisor of {_heads(c)}, the number of heads of the teacher",
+        allowed=lambda c: f"a divisor of {_heads(c)} (the number of heads of the teacher)",
         because="the teacher has the same tensor-parallel degree as the trained model",
         fix={"tensor_parallel": 1},
     ),

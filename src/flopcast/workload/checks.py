@@ -134,7 +134,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda case: not _unknown(case),
         value=_unknown,
         allowed=lambda _: ", ".join(REWRITES),
-        because="each name must be a rewrite that flopcast knows",
+        because="flopcast knows only these changes of kernels",
         fix=lambda case: " or ".join(
             (
                 *(f"write {name}" for name in REWRITES if name.startswith(_unknown(case))),

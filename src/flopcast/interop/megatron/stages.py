@@ -84,8 +84,8 @@ def _virtual(args: JobBuilder, stages: int) -> int:
         if known and layers % (stages * size):
             whole = layers // stages
             allowed = (
-                f"a divisor of {layers / stages:g} (the number of layers of a stage if {layers} layers are "
-                f"divided over {stages} stages)"
+                f"a divisor of {layers / stages:g} (the number of layers of a stage: {layers} layers / "
+                f"{stages} stages)"
             )
             fix = f"set {PIPELINE} to {nearest_divisor(layers, stages)}"
             if layers % stages == 0:

@@ -95,7 +95,8 @@ def fit_peers(
             continue
         curve = with_layouts(fit_peer_curve(samples, device), by_class, device)
         if curve.evidence.relative_error > WORST_ERROR:
-            messages.append(f"{device.name} {name}: no curve, error {curve.evidence.relative_error:.0%}")
+            error = f"{curve.evidence.relative_error:.0%}"
+            messages.append(f"{device.name} {name}: no curve, because its error would be {error}")
         else:
             curves[name] = curve
     return PeerFit(curves=curves, messages=tuple(messages))
@@ -326,7 +327,7 @@ def compared_with_own(
     """Return lines of text that compare the tables with a device's own measurements, class by class."""
     measured = [file for file in PEER_FILES if file.kernel_class in own]
     return [
-        f"{device.name} {name}: {source} is not in the curve: {disagreement(own[name], samples).text()}"
+        f"{device.name} {name}: the curve does not use {source}: {disagreement(own[name], samples).text()}"
         for name, by_source in device_samples(device, tables, measured).items()
         for source, samples in by_source.items()
     ]

@@ -192,7 +192,7 @@ def _slower(log: Log, slowing: Slowing, early: Counts, late: Counts) -> Suspect:
         change="look for a node, link or device that changed at that step, or for other jobs on the"
         " same network and storage"
         if at_once
-        else "check whether clocks fall with temperature, memory fragments, or sequences get longer",
+        else "check whether heat lowers the clocks, memory becomes fragmented, or sequences get longer",
     )
     risen = _risen(log, early, late, LEAST_PART * (slowing.after_s - slowing.before_s))
     return replace(suspect, evidence=(*suspect.evidence, *risen))

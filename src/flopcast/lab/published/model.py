@@ -70,7 +70,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
             ]
         )
     if known.sized:
-        assumed.append(f"model {known.base}'s block: {known.because}")
+        assumed.append(f"blocks as in {known.base}: {known.because}")
         return _sized(run, known, assumed)
     own = catalog.model(known.base)
     _agrees(run, own)

@@ -232,7 +232,7 @@ def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
     problems = (
         []
         if observed
-        else [_fault("observations", (), "at least one", "only observations change the factors")]
+        else [_fault("observations", (), "at least one", "without an observation, no factor changes")]
     )
     for one in observed:
         if one.name not in known:

@@ -41,7 +41,7 @@ from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
 
 LAUNCHES = "launches"
-ORDINARY_JITTER = "not stated by the cluster: median / fastest step in functional tests of Megatron-LM"
+ORDINARY_JITTER = "default: median step divided by fastest step in functional tests of Megatron-LM"
 HOST_KINDS = {
     "synchronise": "host.synchronise_s",
     "step": "optimizer.step_host_s",
