@@ -105,7 +105,7 @@ def test_a_degree_that_no_devices_and_no_heads_divide_by_is_one_fault():
 
     assert told.field == "plan.tensor_parallel"
     assert edits(told) == [{"tensor_parallel": 2}]
-    assert "64 (the number of devices)" in told.allowed
+    assert "64 (the number of devices of the cluster)" in told.allowed
 
 
 def test_degrees_that_are_too_many_keep_those_that_are_not_replicas():

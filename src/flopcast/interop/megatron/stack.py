@@ -86,10 +86,10 @@ def _named(arguments: Arguments) -> str:
     """
     if arguments.has("--deepspeed"):
         because = (
-            "no stack of the catalogue is more similar to Megatron-DeepSpeed with Megatron-LM's fused "
-            "kernels"
+            "the stack of the catalogue that is most similar to Megatron-DeepSpeed with Megatron-LM's "
+            "fused kernels"
         )
-        arguments.assume(f"stack gpt-neox-deepspeed, because {because}", "--deepspeed")
+        arguments.assume(f"stack gpt-neox-deepspeed: {because}", "--deepspeed")
         return "gpt-neox-deepspeed"
     if arguments.has("--use-legacy-models"):
         text = "stack megatron-2022, because the script uses the models that preceded Megatron-Core"
@@ -98,7 +98,7 @@ def _named(arguments: Arguments) -> str:
     for name, flags in SIGNS:
         sign = next((flag for flag in flags.split() if arguments.has(flag)), None)
         if sign:
-            arguments.assume(f"stack {name}, because Megatron has {sign} since that release", sign)
+            arguments.assume(f"stack {name}, because {sign} was introduced with this release", sign)
             return name
     arguments.assume(f"stack {NEWEST}, because no flag shows which release of Megatron the script is for")
     return NEWEST
