@@ -52,7 +52,7 @@ def test_very_many_blocks_of_a_pattern_are_counted_without_a_list_of_them():
     many = 10**30
 
     assert model([block(3 * many, 1024), block(many)], [0, 0, 0, 1]).num_blocks == 4 * many
-    with pytest.raises(ValueError, match="the pattern gives them so many"):
+    with pytest.raises(ValueError, match="which is how often the pattern contains"):
         model([block(3 * many, 1024), block(many + 1)], [0, 0, 0, 1])
 
 

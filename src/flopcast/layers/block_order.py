@@ -50,17 +50,14 @@ def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
     >>> from flopcast.layers.mlp import Mlp
     >>> parts = {"mixer": Attention(heads=2), "feed_forward": Mlp(ffn_hidden=64)}
     >>> pattern_that_fits([Block(count=2, **parts), Block(count=2, **parts)], (0, 0, 1))
-    'counts of [3, 1] for the entries of blocks, because the pattern contains them so often in 4 blocks'
+    'counts of [3, 1] for the entries of blocks, which is how often the pattern contains each'
     """
     kinds, counts = [*range(len(blocks))], [block.count for block in blocks]
     if set(pattern) != set(kinds):
         return f"a pattern that contains the index of every entry of blocks ({kinds})"
-    wanted, number = counts_of_pattern(pattern, len(kinds), sum(counts)), sum(counts)
+    wanted = counts_of_pattern(pattern, len(kinds), sum(counts))
     if wanted != counts:
-        return (
-            f"counts of {wanted} for the entries of blocks, because the pattern gives them so many of the "
-            f"{number} blocks"
-        )
+        return f"counts of {wanted} for the entries of blocks, which is how often the pattern contains each"
     return ""
 
 
