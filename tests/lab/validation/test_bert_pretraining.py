@@ -5,8 +5,8 @@ The stack is `xla`, the nearest to TensorFlow with XLA. Only 20 of 128 and 80 of
 errors of 36 to 47 % in fp32, and of -23 to -48 % in mixed precision.
 
 In mixed precision, the script waits in each micro-batch until all gradients were found to be finite, and
-then starts another run of the session (TensorFlow/LanguageModeling/BERT/optimization.py). In fp32, it checks
-nothing.
+then starts another run of the session (TensorFlow/LanguageModeling/BERT/optimization.py). In fp32, it
+checks nothing.
 """
 
 import csv
