@@ -156,8 +156,8 @@ def _pools(report: ServingReport) -> list[str]:
         busy, iteration = f"{pool.busy_share:.0%}", show_seconds(pool.iteration_s)
         rows.append([f"  {name}", str(pool.job.devices), busy, iteration, pool.limited_by])
     transfer = (
-        f"a prompt sends {show_memory(pools.mean_bytes)} of keys and values over {pools.tier} and waits"
-        f" {show_seconds(pools.mean_transfer_s)} for it on average"
+        f"a prompt sends {show_memory(pools.mean_bytes)} of keys and values over {pools.tier}; the"
+        f" transfer takes {show_seconds(pools.mean_transfer_s)} on average"
     )
     return [*aligned(rows, "<>>><"), transfer]
 

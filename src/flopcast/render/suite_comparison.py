@@ -77,7 +77,7 @@ def marked_text(comparison: ComparedSuite) -> str:
         if jitters := comparison.jitters(system):
             low, *_, high = jitters
             lines.append(
-                f"  steps on {system}: multiplied by {low:.3f} to {high:.3f}, the jitter of its other runs"
+                f"  steps on {system}: multiplied by {low:.3f} to {high:.3f} (the jitter of its other runs)"
             )
     lines.append(f"  {'run':22} {'reference':9} {'measured':>10} {'predicted':>10} {'error':>7}   90 %")
     for row in comparison.rows:

@@ -23,10 +23,11 @@ USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 UNSTATED_CODE: dict[str, object] = {**TUNING_CODE, "stands_in": True}  # of fine-tunes: anybody's
 UNKNOWN_CODE = (
-    "the intervals of time and memory are wide, because other training code may need more time and memory"
+    "the intervals of time and memory are wide, because training programs differ in the time and memory "
+    "that they need"
 )
 GRAPH_STACK = "torch-fsdp2"
-DOUBT = "the interval of memory is wide, because other training code may need more or less memory"
+DOUBT = "the interval of memory is wide, because training programs differ in the memory that they need"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
 
 

@@ -77,7 +77,7 @@ def best_group_division(job: Job, book: CurveBook) -> GroupDivision:
         if len(set(kinds)) == 1 or job.plan.virtual_stages > 1:
             raise _refused(
                 "one group",
-                "several groups, or slow parts (--slow) and a plan without interleaved stages",
+                "several groups or slow parts (--slow), and a plan without interleaved stages",
                 "all stages are equally fast or interleaved, so flopcast divides the work evenly",
                 "describe the groups",
             )

@@ -126,7 +126,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
     elif job.replicas * plan.devices > devices and plan.pipeline_parallel <= job.model.num_blocks:
         most, needed = devices // plan.devices, job.replicas * plan.devices
-        field, value, allowed = "replicas", job.replicas, f"at most {most}, for {devices} devices"
+        field, value, allowed = "replicas", job.replicas, f"at most {most} on {devices} devices"
         because = f"{job.replicas} replicas of {plan.devices} devices need {needed} devices"
         whole = -(-needed // node) * node if needed > node else needed
         fix = set_to({"plan.replicas": most}, f"use --gpus {whole}")

@@ -170,12 +170,12 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             (
                 f"a total of {first(c.plans.global_batch / c.plans.micro_batch)} micro-batches over all "
-                "ranks, which is global_batch / micro_batch"
+                "ranks (global_batch / micro_batch)"
             )
             if c.batch.ranks
             else (
-                f"{first(c.plans.num_micro_batches)} micro-batches, which is global_batch / "
-                "(data_parallel · micro_batch)"
+                f"{first(c.plans.num_micro_batches)} micro-batches (global_batch / "
+                "(data_parallel · micro_batch))"
             )
         ),
         because="the lists must contain every micro-batch of a step",
@@ -196,7 +196,7 @@ RULES: tuple[Rule, ...] = (
         field="batch.sequence_length",
         about_lists=True,
         holds=lambda c: _longest(c) <= c.batch.sequence_length,
-        allowed=lambda c: f"at least {_longest(c)}, the length of the longest listed sequence",
+        allowed=lambda c: f"at least {_longest(c)} (the length of the longest listed sequence)",
         because="sequence_length is the length of the longest sequence of a step",
         fix=lambda c: {"sequence_length": _longest(c)},
     ),

@@ -108,9 +108,9 @@ RULES: tuple[Rule, ...] = (
         holds=_divide_the_stage,
         allowed=lambda c: (
             "tensor-parallel degrees that divide each other and the "
-            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage; each "
-            "degree must also give every data-parallel rank the same number of the "
-            f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch"
+            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, and "
+            "with which data-parallel ranks divide the "
+            f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch evenly"
         ),
         because="all blocks of a stage run on the same devices and process the same sequences",
         fix={"layers": "none"},

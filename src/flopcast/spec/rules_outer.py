@@ -120,8 +120,8 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"cluster.tiers[{_unequal_directions(c)[0]}].receive_bytes_per_s",
         holds=lambda c: not _unequal_directions(c),
         allowed=(
-            "no value, except in the last tier, which connects the peers, and only if each peer fits "
-            "inside the tier before the last"
+            "a value only in the last tier (which connects the peers), and only if each peer fits inside "
+            "the tier before it"
         ),
         because="inside a peer, flopcast supports only links with the same bandwidth in both directions",
         fix="remove receive_bytes_per_s, and set bytes_per_s to the slower direction",

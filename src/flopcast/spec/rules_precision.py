@@ -147,8 +147,8 @@ RULES: tuple[Rule, ...] = (
             c.stack.narrow.wide_first_blocks + c.stack.narrow.wide_last_blocks <= c.model.num_blocks
         ),
         allowed=lambda c: (
-            f"values of wide_first_blocks and wide_last_blocks whose sum is at most {c.model.num_blocks}, "
-            "the number of blocks of the model"
+            f"values of wide_first_blocks and wide_last_blocks whose sum is at most {c.model.num_blocks} "
+            "(the number of blocks of the model)"
         ),
         because="the first and the last blocks must not overlap",
         fix={"wide_first_blocks": 0, "stack.narrow.wide_last_blocks": 0},

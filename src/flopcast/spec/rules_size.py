@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.plans.num_micro_batches * _tasks_each(c) <= MOST_TASKS,
         value=lambda c: f"{first(c.plans.num_micro_batches):,} micro-batches",
         allowed=lambda c: (
-            f"at most {_most_micro_batches(c):,} micro-batches, with which a step has {MOST_TASKS:,} "
+            f"at most {_most_micro_batches(c):,} micro-batches, so that a step has at most {MOST_TASKS:,} "
             "tasks over all stages and chunks"
         ),
         because="flopcast simulates every task of a step, and no known training run has so many tasks",

@@ -35,8 +35,8 @@ RULES: tuple[Rule, ...] = (
         field="stack.contention.reserved_multiprocessors",
         holds=lambda c: c.stack.contention.reserved_multiprocessors < c.cluster.node.device.multiprocessors,
         allowed=lambda c: (
-            f"fewer than {c.cluster.node.device.multiprocessors}, the number of multiprocessors of the"
-            f" device"
+            f"fewer than {c.cluster.node.device.multiprocessors} (the number of multiprocessors of the"
+            f" device)"
         ),
         because="GEMMs and attention run on the multiprocessors that are not reserved for communication",
         fix={"reserved_multiprocessors": 0},

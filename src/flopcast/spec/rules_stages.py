@@ -70,8 +70,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _given(c) or sum(_given(c)) == c.model.num_blocks,
         value=lambda c: written_list(_given(c)),
         allowed=lambda c: (
-            f"numbers whose sum is {c.model.num_blocks}, the number of blocks of the model "
-            f"(the sum is now {sum(_given(c))})"
+            f"numbers whose sum is {c.model.num_blocks} (the number of blocks of the model) "
+            f"instead of {sum(_given(c))}"
         ),
         because="every block belongs to exactly one chunk",
         fix=_fix,

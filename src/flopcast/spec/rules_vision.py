@@ -44,8 +44,8 @@ RULES: tuple[Rule, ...] = (
         field="batch.sequence_length",
         holds=lambda c: _image_tokens(c) <= c.batch.sequence_length,
         allowed=lambda c: (
-            f"at least {_image_tokens(c)}, the number of tokens of its images "
-            f"({images_text(c.batch.images)})"
+            f"at least {_image_tokens(c)} (the number of tokens of its images, "
+            f"{images_text(c.batch.images)})"
         ),
         because="the tokens of images are part of the sequence",
         fix=lambda c: {"sequence_length": _image_tokens(c)},
