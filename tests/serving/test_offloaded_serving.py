@@ -178,7 +178,7 @@ def test_infinitely_fast_memories_equal_no_offload(engine, plan):
             "traffic",
             "host memory",
         ),
-        ("weights_on=device host_computes=layers", {}, "host_computes", "can compute only this"),
+        ("weights_on=device host_computes=layers", {}, "host_computes", "supports no other computation"),
         ("weights_on=host host_computes=attention", {}, "host_computes", "data that is in host memory"),
     ),
 )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 option = DocumentedOptions(__name__)
 DRAWING = OutputFile(".html", ".svg", because="the ending of the file name determines the format")
 LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # options that keep the given plan
-ONE_PROCESS = "a search of deployments runs in a single process and takes only seconds"
+ONE_PROCESS = "a search for deployments runs in a single process and takes only seconds"
 
 
 class _OfDeployments(Clock):

@@ -98,7 +98,7 @@ def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
     known = ("nothing",) if streaming is None else streaming.host_computes
     needed = {"attention": "kv_on", "layers": "weights_on"}.get(str(stated), "")
     if stated not in known:
-        because = f"{job.engine.name} can compute only this on the host"
+        because = f"{job.engine.name} supports no other computation on the host"
         fix = set_to({"plan.host_computes": known[0]})
         yield Problem("plan.host_computes", stated, f"one of {', '.join(known)}", because, fix)
     elif needed and "host" not in fractions_of(getattr(plan, needed)):

@@ -105,5 +105,5 @@ def read_checkpoints(reader: JobReader) -> None:
     if reader.flag(CPU_CHECKPOINTING):
         reader.put(("plan", "recompute"), "full", CPU_CHECKPOINTING)
         reader.place(ACTIVATIONS, CPU_CHECKPOINTING)
-        because = "offloads activation checkpoints, which the training program must enable"
-        reader.assume(f"recompute full: cpu_checkpointing {because}", CPU_CHECKPOINTING)
+        because = "offloads activation checkpoints; the training program must enable them"
+        reader.assume(f"recompute=full, because cpu_checkpointing {because}", CPU_CHECKPOINTING)

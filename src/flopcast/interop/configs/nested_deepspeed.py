@@ -104,7 +104,7 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
     known = f", as {reader.keys.program} publishes it" if published else ""
     published = published or PublishedFile(placed=_placed_by_name(name, stage))
     moves = f" with {' and '.join(published.placed)}" if published.placed else ""
-    text = f"ZeRO stage {stage}{moves}, according to the name of {path}{known}; flopcast does not open it"
+    text = f"ZeRO stage {stage}{moves}, according to the name of {path}{known} (flopcast does not open it)"
     reader.assume(text, "deepspeed")
     reader.place(published.placed, "deepspeed")
     wire = precision_bytes(precision)
