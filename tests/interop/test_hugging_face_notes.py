@@ -189,7 +189,7 @@ BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
     "an ungated one": ({"hidden_act": "relu"}, "hidden_act", "silu", "not support other activations"),
     "an activation's number": ({"hidden_act": 3}, "hidden_act", "a string", "transformers expects"),
     "a number format": ({"torch_dtype": "float15"}, "torch_dtype", "bfloat16", "stored"),
-    "two widths": ({"n_embd": 2048}, "n_embd", "4096", "hidden_size = 4096 is another name"),
+    "two widths": ({"n_embd": 2048}, "n_embd", "4096", "hidden_size is another name of this setting"),
     "experts": (
         {"num_local_experts": 8},
         "num_local_experts",

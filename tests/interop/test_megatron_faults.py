@@ -275,7 +275,7 @@ def test_ranks_that_do_not_form_whole_replicas_are_told():
     problem = only(script_of("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2"))
 
     assert problem.field == "--tensor-model-parallel-size"
-    assert problem.because.endswith("= 16 ranks")
+    assert problem.because.startswith("a replica of the model has 16 ranks")
     assert "--gpus to 16, or a multiple" in problem.fix
 
 

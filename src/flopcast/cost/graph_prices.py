@@ -25,7 +25,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
 
 MEAN_OF_SIGMA = math.sqrt(2.0 / math.pi)  # the mean absolute value of a normal distribution, in sigmas
-PRIORS = "no step was measured, so the efficiencies of kernels of exported graphs are priors"
+PRIORS = "no step of this software was measured, so flopcast assumes the efficiencies of its kernels"
 
 
 def software_of(

@@ -271,7 +271,7 @@ def _notes(graph: OperatorGraph, blocks: Sequence[tuple[_Block, int]]) -> Iterat
     """Yield the assumptions about the graph."""
     yield (
         f"graph: {len(graph.nodes)} operators in {sum(count for _, count in blocks)} blocks of "
-        f"{len(blocks)} kinds; sizes are proportional to the number of samples in a micro-batch"
+        f"{len(blocks)} kinds; all sizes grow in proportion to the number of samples in a micro-batch"
     )
     unknown = sorted({node.operator for node in graph.nodes if canonical(node).family == "unknown"})
     if unknown:

@@ -64,7 +64,7 @@ def undivided(ranks: int, degrees: Mapping[str, int], more: str = "") -> tuple[s
     name = max(degrees, key=lambda each: (ranks % degrees[each] > 0, degrees[each]))
     product = " · ".join(f"{size} ({each})" for each, size in degrees.items() if size > 1)
     share = prod(degrees.values())
-    because = f"a replica of the model has {product} = {share} ranks"
+    because = f"a replica of the model has {share} ranks: {product}"
     if degrees[name] == share:
         because = f"a replica of the model has {share} ranks ({name}), and {share} does not divide {ranks}"
     others, limit = share // degrees[name], f"{ranks} ranks"

@@ -225,7 +225,7 @@ def _stage(word: str, value: str) -> dict[str, object]:
         if through not in PATHS:
             from difflib import get_close_matches  # only a wrong word needs it
 
-            because = "flopcast knows the rate of only these paths"
+            because = "flopcast knows only the rates of these paths"
             near = next(iter(get_close_matches(through, PATHS, n=1)), "link")
             fix = in_place(f"{amount}@{near}", value)
             raise NotAllowedError(f"one of {', '.join(PATHS)} after @ instead of {through!r}", because, fix)
