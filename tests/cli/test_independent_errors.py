@@ -660,6 +660,7 @@ CASES = [
         "remove the line axes: and write the keys inside it without indentation",
         "set gpus to 1",
     ]),
+    (f"{JOB} cluster.nvme.capacity_bytes=4TB", "", ["write cluster.groups.0.node.nvme.capacity_bytes=4TB"]),
     (f"{JOB} --stack mine.yaml", "", [
         "choose one of these names (flopcast catalog stacks lists all). Describe another "
         "under stack: in a job file",

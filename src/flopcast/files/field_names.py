@@ -24,6 +24,7 @@ NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known
 SLIP = 0.85  # of letters in common, from which a key is a misspelling of another program's name
 ZERO_OF = {"fsdp": 3, "ddp": 0}  # keys that may state a number of data-parallel ranks → their ZeRO stage
 OF_TIERS = re.compile(r"bandwidth|bw\b|latency")  # a key that states the speed of a network of a cluster
+OF_NODES = ("device", "gpu", "host", "nvme", "peer")  # parts of a node
 INSIDE_NODES = re.compile(r"intra|nvlink|scale_up|xgmi")
 GLUED = re.compile(r"(\w+) ?(?:=|::?)\s*([{\[]?)")  # a key with the "=" or ":" that should end it
 
@@ -140,8 +141,8 @@ def _as_part(
         edit = {"tiers": {tier: {"links": {"file": file, "unit": "MB/s"}}}}
     if "groups" in known and re.fullmatch(r"(?:num_)?(?:gpus?|devices)_per_node", key):
         edit = {"groups": {"0": {"node": {"devices": value}}}}
-    if "groups" in known and key in ("device", "gpu"):
-        edit = {"groups": {"0": {"node": {"device": value}}}}
+    if "groups" in known and key in OF_NODES:
+        edit = {"groups": {"0": {"node": {key.replace("gpu", "device"): value}}}}
     elsewhere = MEANT.get(key) or MEANT.get(f"{key}_size", "")
     if "changes" in known and (moved := re.match(r"set ([a-z]+\.[a-z_]+)", elsewhere)):
         edit = {"changes": f"{moved[1]}={value}"}
