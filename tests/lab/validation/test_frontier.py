@@ -110,13 +110,16 @@ LEVELS = {  # arXiv:2501.04266; 8 micro-batches of one sequence and no overlap a
 }
 
 
-def time_of_20b_s(name, dies, bandwidth_fraction=1.0):
+SINGLE = {"piece_s": "0s", "message_s": "0s", "elements_per_s": 1e18}  # costs of separate all-gathers
+
+
+def time_of_20b_s(name, dies, bandwidth_fraction=1.0, **sharding):
     """Return the step time of one kind of shards, with this fraction of the bandwidth between nodes."""
     levels = ("secondary", "parameters", "gradients", "parameters:int8", "secondary:int8", "gradients:int4")
     stack = {
         "base": "deepspeed-zero",
         "gradients": {"overlap": False},
-        "sharding": {"levels": levels, "prefetch_units": 0},
+        "sharding": {"levels": levels, "prefetch_units": 0} | sharding,
     }
     plan = f"dp={dies} mbs=1 gbs={8 * dies} zero=3 recompute=full precision=fp16 {LEVELS[name]}".strip()
     one = job("gpt-neox-20b", cluster=f"frontier:{dies // 8}", seq=2048, plan=plan, stack=stack)
@@ -138,6 +141,16 @@ def test_levels_of_shards_for_20b_on_384_dies():
     # published 1.405 and 1.71, which no bandwidth between nodes explains (below)
     assert 1.15 < zero3_s / two_levels_s < 1.405
     assert 1.05 < two_levels_s / three_levels_s < 1.71
+
+
+def test_collectives_of_single_matrices_explain_the_first_speed_up_only():
+    """Each of a ring's 384 ranks adds its latency to every collective, of which ZeRO-3 has the most."""
+    zero3_s, two_levels_s, three_levels_s = (
+        time_of_20b_s(name, 384, single_tensors=SINGLE) for name in LEVELS
+    )
+
+    assert zero3_s / two_levels_s == pytest.approx(1.405, rel=0.1)
+    assert two_levels_s / three_levels_s == pytest.approx(1.20, abs=0.02)
 
 
 def test_no_bandwidth_between_nodes_gives_both_published_speed_ups_of_levels():
