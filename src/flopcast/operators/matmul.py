@@ -84,6 +84,8 @@ class Matmul(AbstractOperator):
         """
         lengths = (self.n, self.m if self.layout == "weight_gradient" else self.k)
         parts = [length % ALIGNED for length in lengths]
+        if not any(part.any() for part in parts):
+            return ZERO
         odd = np.logical_or(*(part % 2 == 1 for part in parts))
         even = np.logical_or(*((part > 0) & (part % 2 == 0) for part in parts))
         flop_per_cycle = np.where(odd, ODD_FLOP_PER_CYCLE, np.where(even, EVEN_FLOP_PER_CYCLE, np.inf))

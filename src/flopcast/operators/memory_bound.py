@@ -8,7 +8,7 @@ written. A kind that consists of several kernels (unfused norms, rotary embeddin
 kernels.
 """
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.records import Record, field, replace
 
@@ -191,20 +191,23 @@ class MemoryBound(AbstractOperator):
     def work(self) -> Work:
         """Return the work: no matrix product, only the passes of the kind."""
         kind = KINDS[self.kind]
-        passes = kind.backward if self.is_gradient else kind.forward
-        size_bytes = passes * ELEMENT_BYTES[self.dtype] + kind.mask_passes
         saved = sum(times for _, times in kind.saves) if self.is_gradient else 0
         return Work(
             flop=ZERO,
-            moved_bytes=self.elements * size_bytes,
+            moved_bytes=self._moved_bytes(),
             unit=self.dtype,
             cycles=self.gradient_cycles if self.is_gradient else self.cycles,
             saved_bytes=self.elements * (saved * ELEMENT_BYTES[self.dtype]),
         )
 
+    def _moved_bytes(self) -> Floats:
+        kind = KINDS[self.kind]
+        passes = kind.backward if self.is_gradient else kind.forward
+        return self.elements * (passes * ELEMENT_BYTES[self.dtype] + kind.mask_passes)
+
     def coordinates(self) -> tuple[Counts, ...]:
         """Return bytes moved, and the width of a row if rows are reduced."""
-        moved_bytes = self.work().moved_bytes
+        moved_bytes = self._moved_bytes()
         return (moved_bytes, self.width) if KINDS[self.kind].reduces else (moved_bytes,)
 
     def saves(self) -> tuple[Saved, ...]:

@@ -19,7 +19,7 @@ from flopcast.dtypes import Counts, Integers, Logs
 from flopcast.records import Record, field
 
 MOST_RISE = 3.0  # of efficiency, far beyond the end of an axis
-Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index in the table
+Corner = tuple[Counts, Integers]  # of a cell: its weight, its place in the flattened table
 
 
 class CurveEvidence(Record, eq=False):
@@ -101,13 +101,14 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     logs = _overflowed(curve, [np.log2(value) for value in values])
     total = looked_up(curve.axes, curve.table, logs)
     for number, (axis, power) in enumerate(zip(curve.axes, view.powers, strict=False)):
+        if power is None or view.saturates or len(axis) == 1:
+            continue
         beyond = logs[number] > axis[-1]
-        if power is not None and not view.saturates and len(axis) > 1 and beyond.any():
+        if beyond.any():
             edge = [log[beyond] for log in logs]
             total[beyond] += _gain_beyond(curve, edge, number, 2.0**-power)
     shape = coordinates
-    if view.at_least:
-        little = logs[0] < curve.axes[0][0]
+    if view.at_least and curve.terms and (little := logs[0] < curve.axes[0][0]).any():
         shape = tuple(
             np.where(little, np.maximum(value, least), value)
             for value, least in zip(coordinates, view.at_least, strict=False)
@@ -143,15 +144,24 @@ def looked_up(axes: tuple[Counts, ...], table: Logs, logs: Sequence[Logs]) -> Lo
     array of shape (rows,)
         Multilinear interpolation: the weighted sum over the corners of the cell around each point.
     """
-    corners: list[Corner] = [(np.ones(logs[0].shape), ())]
+    corners: list[Corner] = []
     for axis, log in zip(axes, logs, strict=False):
+        if len(axis) == 1:
+            continue
         below, share = _locate(axis, log)
-        lower: list[Corner] = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
-        upper: list[Corner] = [(weight * share, (*index, below + 1)) for weight, index in corners]
-        corners = lower + upper if len(axis) > 1 else lower
-    total: Logs = np.zeros(logs[0].shape)
-    for weight, index in corners:
-        total = total + weight * table[index]
+        other = 1.0 - share
+        if not corners:
+            corners = [(other, below), (share, below + 1)]
+            continue
+        lower = [(weight * other, place * len(axis) + below) for weight, place in corners]
+        upper = [
+            (weight * share, place + 1) for (weight, _), (_, place) in zip(corners, lower, strict=True)
+        ]
+        corners = lower + upper
+    values = table.ravel()
+    total: Logs = np.zeros(logs[0].shape) if corners else np.full(logs[0].shape, values[0])
+    for weight, place in corners:
+        total += weight * values.take(place)
     return total
 
 
@@ -188,9 +198,6 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
 
 def _locate(axis: Counts, log: Logs) -> tuple[Integers, Counts]:
     """Return the index of the node below, and the weight of the node above; at the last node, weight 1."""
-    if len(axis) == 1:
-        zero = np.zeros(log.shape)
-        return zero.astype(np.intp), zero
     position = np.minimum(np.maximum(log, axis[0]), axis[-1])
     below = np.minimum(axis.searchsorted(position, side="right") - 1, len(axis) - 2)
     return below, (position - axis[below]) / (axis[below + 1] - axis[below])

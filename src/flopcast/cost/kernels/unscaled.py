@@ -16,15 +16,9 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.narrow_results import with_results
-from flopcast.cost.kernels.roofline import (
-    bound_seconds,
-    cycle_seconds,
-    engine_seconds,
-    least_seconds,
-    moving_seconds,
-)
+from flopcast.cost.kernels.roofline import cycle_seconds, moving_seconds, roofline
 from flopcast.cost.kernels.sustained import busy_ratio
-from flopcast.dtypes import Counts, Flags, Floats, Logs
+from flopcast.dtypes import ZERO, Counts, Flags, Floats, Logs
 from flopcast.operators.base import AbstractOperator
 from flopcast.records import Record
 from flopcast.spec.cluster import Device
@@ -82,28 +76,31 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
         a busy device, seconds of results written after products, gaps between consecutive kernels, and
         passes over memory that follow a kernel.
     """
-    need, priced = works[0].work(), class_of(works[0].kernel)
-    shapes, columns, coordinates = _flatten(works, device)
+    priced = class_of(works[0].kernel)
+    unit, shapes, columns, coordinates = _flatten(works, device)
     bound_s, compute_s, least_s, after_s, result_bytes, cycles, kernels, in_turn = columns
-    layout_ratio = curve.ratio_of(priced.layout, need.unit)
+    layout_ratio = curve.ratio_of(priced.layout, unit)
     curve_s = kernel_seconds(bound_s, coordinates, curve, device, layout_ratio, priced.curve)
     ratio = busy_ratio(priced, curve_s / kernels, device)
     if priced.base.serves:
         ratio = ratio ** (compute_s / np.maximum(bound_s, np.finfo(float).tiny))
-    busy_s = curve_s * ratio
-    results_s = np.zeros(busy_s.shape)
+    moves, none_s = bound_s > 0, np.zeros(bound_s.shape)
+    results_s = loops_s = none_s
     if device.writes_results_after:
+        busy_s = curve_s * ratio
         results_s = with_results(priced, busy_s, moving_seconds(result_bytes, device)) - busy_s
+    if cycles.any():
+        loops_s = np.where(moves, np.maximum(cycle_seconds(cycles, device) - curve_s, 0.0), 0.0)
     return UnscaledTimes(
         shapes=shapes,
         least_s=least_s,
-        far=outside(curve, coordinates) & (bound_s > 0),
+        far=outside(curve, coordinates) & moves,
         curve_s=curve_s,
         busy_ratio=ratio,
         results_s=results_s,
-        waits_s=np.where(bound_s > 0, (in_turn - 1.0) * curve.launch_s, 0.0),
+        waits_s=np.where(moves, (in_turn - 1.0) * curve.launch_s, 0.0),
         after_s=after_s,
-        loops_s=np.where(bound_s > 0, np.maximum(cycle_seconds(cycles, device) - curve_s, 0.0), 0.0),
+        loops_s=loops_s,
     )
 
 
@@ -165,8 +162,9 @@ def kernel_log_efficiency(
 
 def _flatten(
     works: Sequence[AbstractOperator], device: Device
-) -> tuple[list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
-    """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
+) -> tuple[str, list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
+    """Return the unit of the first work, the shapes of works, and as flat arrays what their times need, and
+    their coordinates.
 
     Times need the bound, that of FLOP alone, the least seconds, the seconds after the bound's work, the
     bytes of a narrow product's result, the cycles of a multiprocessor, the kernels, and how many of these
@@ -175,18 +173,22 @@ def _flatten(
     """
     shapes: list[tuple[int, ...]] = []
     rows: list[list[Floats]] = []
-    for work in works:
-        need = work.work()
-        times = (bound_seconds(need, device), engine_seconds(need, device), least_seconds(need, device))
-        after_s = moving_seconds(need.after_bytes, device) + cycle_seconds(need.after_cycles, device)
-        cycles = np.maximum(need.cycles, need.chain_cycles * device.multiprocessors)
+    needs = [work.work() for work in works]
+    for work, need in zip(works, needs, strict=True):
+        after_s = cycle_seconds(need.after_cycles, device)
+        if need.after_bytes is not ZERO:
+            after_s = after_s + moving_seconds(need.after_bytes, device)
+        cycles = need.cycles
+        if need.chain_cycles is not ZERO:
+            cycles = np.maximum(cycles, need.chain_cycles * device.multiprocessors)
         moved = (after_s, need.result_bytes, cycles)
-        arrays = (*times, *moved, work.kernels(), work.in_turn(), *work.coordinates())
+        arrays = (*roofline(need, device), *moved, work.kernels(), work.in_turn(), *work.coordinates())
         shape, flat = broadcast_flat(arrays)
         shapes.append(shape)
         rows.append(flat)
-    columns = tuple(np.concatenate(column) for column in zip(*rows, strict=True))
-    return shapes, columns[:8], tuple(np.maximum(column, 1.0) for column in columns[8:])
+    columns = rows[0] if len(rows) == 1 else [np.concatenate(column) for column in zip(*rows, strict=True)]
+    coordinates = tuple(np.maximum(column, 1.0) for column in columns[8:])
+    return needs[0].unit, shapes, tuple(columns[:8]), coordinates
 
 
 def broadcast_flat(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:
@@ -194,7 +196,7 @@ def broadcast_flat(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Fl
     shape = arrays[0].shape
     if all(array.shape == shape for array in arrays):
         return shape, [array.ravel() for array in arrays]
-    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    shape = np.broadcast(*arrays).shape
     return shape, [array.ravel() if array.shape == shape else _filled(array, shape) for array in arrays]
 
 
