@@ -120,8 +120,8 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     """Report the error of efficiency curves on held-out measurements.
 
     For every kernel class, the command leaves out some measurements of DATA, fits a curve to the others,
-    and predicts the measurements that it left out. It does this three times: without a random
-    fifth, without all measurements of one hidden size, and without those with the largest shapes. The
+    and predicts the measurements that it left out. The command does this three times: it leaves out a
+    random fifth, all measurements of one hidden size, or the measurements with the largest shapes. The
     command also predicts all measurements of a device with the curve of another device. The output lists
     the errors, the share of measurements inside the 90 % interval, and the variation between repeated
     measurements. The command takes minutes, and prints its progress to stderr.

@@ -82,7 +82,7 @@ def command(
     give one of the options --leave-..., flopcast refits the constants without the runs that it predicts.
     Predictions of suites use no fitted constants. With --leave-one-source-out, predictions of suites use
     the constants of the catalogue, which were fitted to other sources. The suite korthikanti does not
-    support --leave-one-source-out, because flopcast does not refit constants for suites, and those of the
+    support --leave-one-source-out: flopcast does not refit constants for suites, and the constants of the
     catalogue were fitted to the runs of this suite.
 
     The option --decisions compares plans of the same model on the same cluster. It reports whether flopcast
