@@ -182,7 +182,7 @@ def test_a_rate_that_no_formula_explains_is_not_compared(times):
 
     assert not measured.convention.known
     assert measured.predicted_device_flop_per_s is None
-    assert "no known formula counts FLOP within 5%" in as_text(measured)
+    assert "no known formula gives a rate within 5% of it" in as_text(measured)
 
 
 def test_the_measured_step_is_the_steady_median_and_the_forecast_the_reports():

@@ -103,12 +103,12 @@ def jitter(suite: str) -> None:
 
     ratios = jitter_of(load_suite(suite))
     if not ratios:
-        needs = "jitter needs at least two runs of one system with a mean and a best step time"
+        needs = "the jitter follows from two or more runs of a system with a mean and a best step time"
         click.echo(f"{suite}: {needs}", err=True)
     for system, (ratio, sigma, rows) in ratios.items():
         click.echo(
-            f"{system}: ratio {ratio:.3f}, standard deviation of its logarithm {sigma:.3f}, "
-            f"from {rows} runs"
+            f"{system}: ratio {ratio:.3f} from {rows} runs; the logarithm of the ratio has a standard "
+            f"deviation of {sigma:.3f}"
         )
 
 

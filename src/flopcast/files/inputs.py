@@ -46,7 +46,7 @@ class Bounded:
 
 def too_long(most_bytes: int) -> str:
     """Return the message about a file with more bytes than its reader accepts."""
-    return f"the file has more than {most_bytes} bytes, the limit for this kind of file"
+    return f"the file has more than {most_bytes} bytes, which is the limit for this kind of file"
 
 
 @contextmanager

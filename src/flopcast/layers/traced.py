@@ -318,7 +318,7 @@ def division_note(blocks: Sequence[AbstractLayer], counts: Sequence[int]) -> str
     products = [f"{each.weight}: {each.because}" for mixer in mixers for each in mixer.whole_products]
     reasons = f" ({'; '.join(products[:MOST_REASONS])})" if products else ""
     text = f"graph: tensor parallelism divides {divided / max(whole, 1.0):.1%} of the FLOP"
-    return f"{text}; all other operators run whole on every tensor-parallel rank{reasons}"
+    return f"{text}; every tensor-parallel rank runs all other operators undivided{reasons}"
 
 
 def is_graph(blocks: Sequence[AbstractLayer]) -> bool:

@@ -41,8 +41,8 @@ def marked_text(measured: LogComparison) -> str:
         lines.append(f"{line} per device, counted as {match.name} (off by {match.mismatch_ratio:+.1%})")
     elif match and rate:
         lines.append(
-            f"rate      {show(rate, 'FLOP/s')} per device measured; no known formula counts FLOP within"
-            f" {WORST_MISMATCH:.0%}; the nearest is {match.name} ({match.mismatch_ratio:+.1%})"
+            f"rate      {show(rate, 'FLOP/s')} per device measured; no known formula gives a rate within"
+            f" {WORST_MISMATCH:.0%} of it; the nearest is {match.name} ({match.mismatch_ratio:+.1%})"
         )
     for name, theirs, ours, shown in _pairs(measured):
         if theirs is not None:

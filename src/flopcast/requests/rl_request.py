@@ -290,7 +290,7 @@ def _of_handoff(plan: "RlPlan", rollout: "ServingJob") -> Iterator[Problem]:
     for field in ("handoff_tensor_s", "packed_experts"):
         value = getattr(plan, field)
         if plan.handoff_over == "link" and value not in (None, False):
-            because = "only files consist of tensors that are written and loaded one by one"
+            because = "only a handoff over files writes and loads tensors one by one"
             fix = set_to(f"remove {field}", *({"handoff_over": name} for name in known[:1]))
             yield Problem(field, value, "no value with handoff_over: link", because, fix)
 

@@ -39,6 +39,6 @@ def unpacked(word: str) -> str:
         return raw.decode()
     except (ValueError, binascii.Error, zlib.error):
         most = f"at most {MOST_DOCUMENT_BYTES >> 10} KiB"
-        allowed = f"a JSON object, as in a job file, or a document of {most} that a page compressed"
+        allowed = f"a JSON object, as in a job file, or a document of {most} that the page has compressed"
         fix = 'write "job": {"model": "llama-3-8b", "cluster": "dgx-h100"}, or upload the file again'
         raise spec_error("job", word, allowed, "the server opens no files", fix, "request") from None

@@ -187,7 +187,7 @@ def _optimizer(reader: JobReader) -> None:
     if name.startswith("onebit"):
         reader.refuse(key, "an optimizer that compresses its communication", "write Adam")
     elif name in OTHERS:
-        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
+        reader.assume(f"flopcast predicts the optimizer step of AdamW instead of {name}", key)
     elif name not in OPTIMIZERS:
         reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
     if name.startswith("cpu"):

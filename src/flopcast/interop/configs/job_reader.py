@@ -99,7 +99,7 @@ class JobReader(ConfigReader):
             because = f"{self.keys.program} has no such optimizer"
             self.fault(key, some_of([*kinds]), because, choice_fix(name, kinds, "adamw"))
         elif kind == OTHER:
-            self.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
+            self.assume(f"flopcast predicts the optimizer step of AdamW instead of {name}", key)
         self.put_optimizer("adamw" if kind == OTHER else kind, key)
 
     def put_optimizer(self, kind: str, *keys: str) -> None:

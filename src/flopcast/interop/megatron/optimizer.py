@@ -29,7 +29,7 @@ def plan_optimizer(arguments: Arguments) -> str:
         because = "Megatron-LM has no such optimizer"
         arguments.fault("--optimizer", written, ", ".join(KNOWN), because, f"did you mean {near[0]}?")
     elif written not in ("", *KNOWN):
-        text = f"the optimizer step is predicted as that of Adam instead of {written}"
+        text = f"flopcast predicts the optimizer step of Adam instead of {written}"
         arguments.assume(text, "--optimizer")
     plain = written == "sgd" and arguments.text("--sgd-momentum") in ("0", "0.0")
     return "sgd" if plain else KNOWN.get(written, "adamw")

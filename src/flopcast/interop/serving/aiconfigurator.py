@@ -259,7 +259,7 @@ class _Experiment:
                 listed = ",".join(map(str, values))
                 option = f'--plan "{word}={listed}"'
                 written = self._written(worker, key)
-                self._notes.append(f"{written} is a list to search: flopcast search FILE {option}")
+                self._notes.append(f"{written} is a list; to search it, run flopcast search FILE {option}")
         return found
 
     def _written(self, worker: str, key: str) -> str:
