@@ -171,7 +171,7 @@ def _divisible(rules: list[ShardingRule], ranks: int) -> list[ShardingRule]:
         replace(
             rule,
             dimension=None,
-            because=f"{ranks} ranks do not divide {uneven[_unit(rule.pattern)]} (a dimension of its module)",
+            because=f"{ranks} ranks do not divide {uneven[_unit(rule.pattern)]} (a size of its module)",
         )
         if rule.dimension is not None and _unit(rule.pattern) in uneven
         else rule
