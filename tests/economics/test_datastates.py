@@ -134,6 +134,17 @@ def test_iterations_of_models_that_were_left_out():
     assert mean(by_method[SYNCHRONOUS]) < 0.45
 
 
+def test_no_monotone_wait_explains_both_published_labels_of_synchronous_saving():
+    """3B waits 11 s by its throughput, but 7 s by its iteration. A rank's rate falls and rises again."""
+    rates, by_iteration_s = {}, {}
+    for model, (_, nodes, size_gb, passes_s, update_s) in RUNS.items():
+        rates[model] = GB_PER_S[model][SYNCHRONOUS] / (4 * nodes)
+        by_iteration_s[model] = ITERATION_S[model][SYNCHRONOUS] - passes_s - update_s
+
+    assert SAVED[3].waits_s[SYNCHRONOUS] / by_iteration_s[3] == pytest.approx(1.54, abs=0.01)
+    assert [round(rate, 2) for rate in rates.values()] == [1.0, 1.0, 0.44, 0.47, 0.68]
+
+
 def test_the_methods_are_in_the_measured_order_for_every_model():
     for model, (throughput, _) in left_out().items():
         assert list(throughput) == sorted(throughput), model
