@@ -137,7 +137,7 @@ def test_iterations_of_models_that_were_left_out():
 def test_no_monotone_wait_explains_both_published_labels_of_synchronous_saving():
     """3B waits 11 s by its throughput, but 7 s by its iteration. A rank's rate falls and rises again."""
     rates, by_iteration_s = {}, {}
-    for model, (_, nodes, size_gb, passes_s, update_s) in RUNS.items():
+    for model, (_, nodes, _size_gb, passes_s, update_s) in RUNS.items():
         rates[model] = GB_PER_S[model][SYNCHRONOUS] / (4 * nodes)
         by_iteration_s[model] = ITERATION_S[model][SYNCHRONOUS] - passes_s - update_s
 
