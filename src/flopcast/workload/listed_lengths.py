@@ -20,6 +20,8 @@ ByteScale, arXiv:2502.21231, sections 4 and 5: hybrid data parallelism and its b
 """
 
 from collections.abc import Iterator
+from heapq import heapify, heapreplace
+from itertools import groupby
 
 from flopcast.errors import Problem, SpecError
 from flopcast.records import Record
@@ -164,13 +166,17 @@ def _by_length(distribution: LengthDistribution, job: Job) -> list[list[_Piece]]
     def load(piece: _Piece) -> float:
         return piece.rank_flop if by_flop else piece.rank_tokens
 
-    for piece in sorted(pieces, key=lambda one: (one.micro_batch.shared_by, load(one)), reverse=True):
-        size = piece.micro_batch.shared_by
-        start = min(range(0, ranks, size), key=lambda first: max(loads[first : first + size]))
-        after = max(loads[start : start + size]) + load(piece)
-        for rank in range(start, start + size):
-            lists[rank].append(piece)
-            loads[rank] = after
+    by_size = sorted(pieces, key=lambda one: (one.micro_batch.shared_by, load(one)), reverse=True)
+    for size, alike in groupby(by_size, key=lambda one: one.micro_batch.shared_by):
+        least = [(max(loads[first : first + size]), first) for first in range(0, ranks, size)]
+        heapify(least)
+        for piece in alike:
+            before, start = least[0]
+            after = before + load(piece)
+            heapreplace(least, (after, start))
+            for rank in range(start, start + size):
+                lists[rank].append(piece)
+                loads[rank] = after
     return lists
 
 

@@ -33,7 +33,7 @@ from flopcast.lab.logs.facts import (
     recompute_of_line,
     split_rank,
 )
-from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, TABLE, Fields
+from flopcast.lab.logs.formats import CUES, FORMATS, NUM_STEPS, RUNTIME, TABLE, Fields
 from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory, SkippedRow
 from flopcast.lab.logs.table import columns_of, row_of, wrong_cells
 from flopcast.lab.logs.timers import TimerState
@@ -190,8 +190,8 @@ class _LogState:
         elif self.columns and (numbers := row_of(line, self.columns)):
             self._keep_step(TABLE, UNLABELLED, numbers, line)
             return True
-        for name, known in FORMATS.items():
-            if any(cue in line for cue in known.cues) and (line_read := known.read(line)):
+        for cue, name, known in CUES:
+            if cue in line and (line_read := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
                 pending = self.pending.pop(key, {}) | line_read.fields
                 if line_read.complete:

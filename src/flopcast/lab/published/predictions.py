@@ -259,10 +259,15 @@ class Predictions:
 
     def step_time_s(self, job: Job, of_run: Job) -> float:
         """Return the step time of a job as `PublishedTables.step_time_s` does."""
-        book = self._known(job, NO_LEVELS)
         stack = job.software.computing_in(job.plan.precision)
-        programs = replace(prediction.programs_of(of_run, self._kept), stack=stack)
-        priced = price(programs, job.cluster, book, FactorBook(job.site, NO_LEVELS), self._kept)
+        priced, share = self._without_levels(of_run), of_run.stack.contention.kernel_share
+        with_share = job.stack.with_part("contention", kernel_share=share)
+        programs = replace(priced.programs, stack=stack)
+        if not priced.patterns and job.model_copy(update={"stack": with_share}) == of_run:
+            priced = replace(priced, programs=programs)  # no price depends on contention
+        else:
+            book = self._known(job, NO_LEVELS)
+            priced = price(programs, job.cluster, book, FactorBook(job.site, NO_LEVELS), self._kept)
         passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
         return summarise(job, priced, run_step(priced, passes=passes)).step_time_s
 
