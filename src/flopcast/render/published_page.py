@@ -71,8 +71,8 @@ def _baseline(scores: dict[str, float]) -> str:
     if "trivial_mape" not in scores:
         return ""
     return (
-        " The efficiency of other runs with the same device, precision and family is off by"
-        f" {scores['trivial_mape']:.1%} on average."
+        " A simple model that uses the efficiency of other runs of the same device, precision and family"
+        f" has a mean error of {scores['trivial_mape']:.1%}."
     )
 
 

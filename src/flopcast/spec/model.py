@@ -137,7 +137,7 @@ class Model(StrictModel):
         if not self.vocabulary and not is_graph(self.blocks):
             raise NotAllowedError("vocabulary: 1 or more", "only an exported graph has no vocabulary")
         if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError("encoder blocks, of which the last has ends_encoder, before blocks with cross")
+            raise ValueError("encoder blocks (the last one with ends_encoder) before blocks with cross")
         if self.adapters and self.mtp:
             raise ValueError("mtp: 0, if the model has adapters")
         if self.pattern and (wanted := pattern_that_fits(self.blocks, self.pattern)):

@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.outer",
         holds=lambda c: not (_outer(c).topk and _outer(c).pattern.sums),
         allowed="the exchange all_gather or store, because peers send only some values (topk)",
-        because="each peer sends other elements of the update, and a ring all-reduce cannot add them up",
+        because="peers send different elements of the update, which a ring all-reduce cannot add up",
         fix=lambda c: (_with(c, exchange="all_gather"), _with(c, topk=0)),
     ),
     Rule(

@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"cluster.tiers[{_too_fast(c)[0]}].links",
         holds=lambda c: not _too_fast(c),
         value=lambda c: f"{_fastest(c, _too_fast(c)[0]):.2f} times the bandwidth of the hardware",
-        allowed="bandwidths of at most bytes_per_s of the tier, multiplied by links.devices",
+        allowed="bandwidths of at most links.devices times the bytes_per_s of the tier",
         because="a measured bandwidth cannot exceed that of the hardware",
         fix=lambda c: (
             "change links.devices (the number of devices whose network cards were used), links.unit, "
