@@ -68,7 +68,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.tensor_parallel",
         holds=lambda c: not _traced(c) or _units(c) % c.plans.tensor_parallel == 0,
         allowed=_degrees,
-        because="flopcast divides a GEMM only if the trace contains its weight and the weight's heads or columns",
+        because="a GEMM is divided only if the trace contains its weight and the weight's heads or columns",
         fix=_mend,
     ),
     Rule(
