@@ -17,7 +17,7 @@ from flopcast.render.page.limits import by_limit
 from flopcast.render.page.memory import thinned
 from flopcast.render.page.pipeline import busy_by_column, end_of
 from flopcast.render.page.roofline import kernels
-from flopcast.render.page.time_breakdown import parts
+from flopcast.render.page.time_breakdown import operators_of
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import marked_text
 from flopcast.report.events import events, memory_levels
@@ -200,7 +200,7 @@ def test_weights_in_4_bits_take_the_bits_of_their_paper():
 def test_operators_and_limits_add_up_to_the_step(name):
     shown = report(name)
 
-    inside = parts(shown)
+    inside = operators_of(shown)
 
     for component, found in inside.items():
         total_s = sum(part.path_s for part in found)
