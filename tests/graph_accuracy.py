@@ -143,8 +143,8 @@ Further assumptions:
 - In training on the RTX 3090, kernels move bytes at 0.84 of the rate that they reach in inference. If
   this device is left out of the fit, the predicted training times are therefore 5 to 8 % too short for
   vision transformers (ViT, DeiT), and 15 % too short for EfficientNet. For RegNet and NFNet in NHWC
-  layout, the times are 71 % too short, because the gradients of grouped convolutions were measured on no other
-  device.
+  layout, the times are 71 % too short, because the gradients of grouped convolutions were measured on no
+  other device.
 - Without fitted constants, the predicted times on CPUs are 57 to 60 % too short (median), because we have
   no benchmarks of single kernels on a CPU.
 - Submissions of DLRM state the throughput of the whole run, including the time of 20 evaluations per epoch.
