@@ -280,4 +280,3 @@ FORMATS = {
     )
     for name, row in log_table()["formats"].items()
 }
-CUES = tuple((cue, name, known) for name, known in FORMATS.items() for cue in known.cues)

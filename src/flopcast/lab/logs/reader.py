@@ -33,7 +33,7 @@ from flopcast.lab.logs.facts import (
     recompute_of_line,
     split_rank,
 )
-from flopcast.lab.logs.formats import CUES, FORMATS, NUM_STEPS, RUNTIME, TABLE, Fields
+from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, TABLE, Fields
 from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory, SkippedRow
 from flopcast.lab.logs.table import columns_of, row_of, wrong_cells
 from flopcast.lab.logs.timers import TimerState
@@ -148,10 +148,10 @@ class _LogState:
         self.header = ""
         self.skipped: list[SkippedRow] = []
         self.wrong: list[tuple[int, str, str, str]] = []  # line, column, cell and number of wrong cells
-        self.last_step = 0.0
+        self.cues = [(cue, name, known) for name, known in FORMATS.items() for cue in known.cues]
         self.saved_after: dict[float, None] = {}
         self.evaluated_after: dict[float, None] = {}
-        self.nearest, self.nearest_score = "", 0
+        self.nearest, self.nearest_score, self.last_step = "", 0, 0.0
         self.num_lines, self.number = 0, 1
         self.nearest_number = self.bad_number = self.binary_number = 0  # 0: there is no such line
 
@@ -190,7 +190,7 @@ class _LogState:
         elif self.columns and (numbers := row_of(line, self.columns)):
             self._keep_step(TABLE, UNLABELLED, numbers, line)
             return True
-        for cue, name, known in CUES:
+        for cue, name, known in self.cues:
             if cue in line and (line_read := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
                 pending = self.pending.pop(key, {}) | line_read.fields
