@@ -31,7 +31,7 @@ def refused_fields(
     if not isinstance(error, ValidationError):
         return error
     if name.endswith("Job") and any(isinstance(each, (str, dict)) for each in fields.values()):
-        because = "only flopcast.job reads names of the catalogue and texts"
+        because = "only flopcast.job accepts texts and names of catalogue entries"
         call = "flopcast.job" if name == "Job" else "flopcast.serving_job"
         fix = f"write {call}({', '.join(f'{key}={value!r}' for key, value in fields.items())})"
         return SpecError(

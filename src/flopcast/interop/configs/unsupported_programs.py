@@ -66,7 +66,7 @@ def refusal(document: Document, program: str) -> Problem:
         field="format",
         value=program,
         fault=UNREAD[program].fault.format(program),
-        allowed="a job file, or a file of Megatron-LM, NeMo, Axolotl or another program flopcast reads",
+        allowed="a job file, or a file of Megatron-LM, NeMo, Axolotl or another supported program",
         because=UNREAD[program].because,
         fix=UNREAD[program].way.format(document.name),
     )
