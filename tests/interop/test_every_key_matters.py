@@ -43,7 +43,7 @@ TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("axolotl", "sample_packing", "false"): LENGTHS,
     ("axolotl", "bfloat16", "true"): NO_FP32,
     ("axolotl", "bf16", "false"): NO_FP32,
-    ("llm-foundry", "compile_config", "{}"): "kernels are predicted as eager",
+    ("llm-foundry", "compile_config", "{}"): "flopcast predicts kernels of eager",
     ("torchtune", "dataset.packed", "false"): LENGTHS,
     ("trl", "packing", "true"): LENGTHS,
     ("nemo-rl", "policy.sequence_packing.enabled", "true"): LENGTHS,

@@ -65,7 +65,7 @@ def test_the_identity_of_a_batch_holds_on_any_number_of_ranks(devices):
 
     assert told(right, "ds.json", devices) == ()
     (fault,) = told(right, "ds.json", devices * 2)
-    assert (fault.field, fault.allowed) == ("train_batch_size", f"2 · 4 · {2 * devices} = {16 * devices}")
+    assert (fault.field, fault.allowed) == ("train_batch_size", f"{16 * devices} (2 · 4 · {2 * devices})")
     assert fault.fix.endswith(f"use {devices} data-parallel ranks")
 
 
@@ -108,10 +108,10 @@ def test_auto_is_resolved_aloud_with_the_line_of_each():
         small(train_micro_batch_size_per_gpu="auto", gradient_accumulation_steps="auto"), "ds.json"
     )
 
-    told_here = [note for note in data["assumptions"] if " auto: " in note]
+    told_here = [note for note in data["assumptions"] if "=auto means " in note]
     assert [note.split(",")[0] for note in told_here] == [
-        "train_micro_batch_size_per_gpu auto: 8",
-        "gradient_accumulation_steps auto: 1",
+        "train_micro_batch_size_per_gpu=auto means 8",
+        "gradient_accumulation_steps=auto means 1",
     ]
     assert all("ds.json:1" in note for note in told_here)
 

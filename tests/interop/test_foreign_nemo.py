@@ -187,7 +187,7 @@ def test_a_width_that_is_a_product_is_worked_out():
     ("text", "old", "new", "note"),
     [
         (SMALL, "amp_O2: False", "amp_O2: False", "as with megatron_amp_O2 (nemo.yaml:29)"),
-        (SMALL, "amp_O2: False", "amp_O2: False", "kernels are predicted as those of Transformer Engine"),
+        (SMALL, "amp_O2: False", "amp_O2: False", "flopcast predicts kernels of Transformer Engine"),
         (SMALL, "gradient_accumulation_fusion: False", "fp8: True", "model.fp8 has no effect"),
         (
             LLAMA,

@@ -161,8 +161,8 @@ def test_values_that_are_left_to_somebody_are_said_aloud():
     assert reader.count("a", 6, auto="as the program has it") == 6
     assert reader.flag("b", False, auto="as the devices are") is False
     assert reader.assumptions == [
-        "a auto: 6, as the program has it (a.yaml:1)",
-        "b auto: false, as the devices are (a.yaml:2)",
+        "a=auto means 6, as the program has it (a.yaml:1)",
+        "b=auto means false, as the devices are (a.yaml:2)",
     ]
     assert reader.count("a") == 1
     assert [problem.field for problem in reader.problems] == ["a"]

@@ -290,7 +290,7 @@ class ConfigReader:
         """Return whether a value is chosen by another program; its default then becomes a note."""
         if value != AUTO or auto is None:
             return False
-        self.assume(f"{key} auto: {str(default).lower()}, {auto}", key)
+        self.assume(f"{key}=auto means {str(default).lower()}, {auto}", key)
         return True
 
     def _sort(self, key: str, value: object) -> None:

@@ -121,8 +121,8 @@ def _check_identity(reader: JobReader, batch: tuple[int, int, int], replicas: in
     total, micro, steps = batch
     right = micro * steps * replicas
     if total != right and not reader.faulty(TOTAL, MICRO, STEPS, "world size"):
-        allowed = f"{micro} · {steps} · {replicas} = {right}"
-        because = f"{TOTAL} = micro-batch · accumulation · data-parallel ranks"
+        allowed = f"{right} ({micro} · {steps} · {replicas})"
+        because = f"{TOTAL} is the product of micro-batch, accumulation steps and data-parallel ranks"
         fix = f"write {right}, or use {total // (micro * steps)} data-parallel ranks"
         reader.fault(TOTAL, allowed, because, fix if total % (micro * steps) == 0 else f"write {right}")
 
@@ -210,7 +210,7 @@ def stack_changes(reader: JobReader, stage: int, precision: str) -> dict[str, ob
     bucket = "zero_optimization.reduce_bucket_size"
     dtype = reader.choice("communication_data_type", DTYPES, "fp32" if whole else precision)
     if whole and dtype != "fp32":
-        text = "gradients are assumed to be reduced in fp32, the format in which they are kept"
+        text = "flopcast assumes that gradients are reduced in fp32, because they are kept in fp32"
         reader.assume(text, "communication_data_type")
     gradients: dict[str, object] = {
         "dtype": "fp32" if whole else dtype,

@@ -204,7 +204,7 @@ def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
         reader.assume(text, "model.megatron_amp_O2")
     engine = reader.flag("model.transformer_engine") or reader.flag("model.mcore_gpt")
     if not engine:
-        text = "kernels are predicted as those of Transformer Engine, although the file does not enable it"
+        text = "flopcast predicts kernels of Transformer Engine, although the file does not enable it"
         reader.assume(text, "model.transformer_engine")
     if not reader.flag("model.fp8"):
         return

@@ -34,7 +34,7 @@ EAGER_KERNELS = (  # of transformers: LlamaRMSNorm and its likes cast to fp32, s
     *("wide_rmsnorm", "unfused_rope", "unfused_gate", "separate_projections"),
     *("gathered_copies", "linear_bias"),
 )
-COMPILED = "kernels are predicted as eager PyTorch, although the model is compiled"
+COMPILED = "flopcast predicts kernels of eager PyTorch, although the model is compiled"
 OF_NODES = "{}: each shard group has {} devices, as many as a node has"
 KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
 
