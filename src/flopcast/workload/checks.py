@@ -162,10 +162,8 @@ def check(job: Job) -> tuple[Problem, ...]:
 def _of_layout(job: Job, layout: Plan, problem: Problem) -> Problem:
     """Return a broken rule of a layout as a fault of the strategies."""
     because = f"{problem.because} ({problem.field} = {problem.value} in the layout {layout.short()})"
-    allowed, fix = (
-        f"strategies in which {problem.field} is allowed: {problem.allowed}",
-        set_to(layers="none"),
-    )
+    allowed = f"strategies in which {problem.field} is allowed: {problem.allowed}"
+    fix = set_to(layers="none")
     return Problem("plan.layers", layers_word(job.plan.layers), allowed, because, fix)
 
 
