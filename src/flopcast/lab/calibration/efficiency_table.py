@@ -133,13 +133,16 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     too large are reduced in proportion.
     """
     axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
-    index, weight, size = corners(axes, rows.log2)
+    longest = max(range(len(axes)), key=lambda number: len(axes[number]))
+    order = [longest, *(number for number in range(len(axes)) if number != longest)]
+    turned = tuple(axes[number] for number in order)  # so there are few nodes at a place of the first axis
+    index, weight, size = corners(turned, rows.log2[order])
     used: Flags = np.ones(rows.terms.shape[1], dtype=bool)
     most = np.full(len(used), np.inf) if rows.most is None else rows.most
     held: Logs = np.zeros(len(used))
     trust: Counts = np.ones(len(rows.log_efficiency))
     system = equations(
-        index, weight, (size, size // len(axes[0])), rows.terms, rows.log_efficiency, _penalty(axes)
+        index, weight, (size, size // len(turned[0])), rows.terms, rows.log_efficiency, _penalty(turned)
     )
     for attempt in range(2 * len(used) + 2):
         rounds = ROUNDS_AGAIN if attempt else ROUNDS
@@ -159,11 +162,12 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
             break
         held[shared] = coefficients[shared] * rows.most_together_ratio / sum_together
         used = used & ~shared
-    shape = tuple(len(axis) for axis in axes)
+    shape, back = tuple(len(axis) for axis in turned), np.argsort(order)
+    support = np.bincount(index.ravel(), weight.ravel(), size).astype(np.float64)
     return FittedTable(
         axes=axes,
-        log_efficiency=values.reshape(shape),
-        support=np.bincount(index.ravel(), weight.ravel(), size).astype(np.float64).reshape(shape),
+        log_efficiency=np.ascontiguousarray(values.reshape(shape).transpose(back)),
+        support=np.ascontiguousarray(support.reshape(shape).transpose(back)),
         coefficients=coefficients,
         relative_error=0.1,
     )
