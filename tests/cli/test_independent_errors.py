@@ -661,6 +661,13 @@ CASES = [
         "set gpus to 1",
     ]),
     (f"{JOB} cluster.nvme.capacity_bytes=4TB", "", ["write cluster.groups.0.node.nvme.capacity_bytes=4TB"]),
+    ("predict job.yaml", "model:\n  base: llama-3-8b\n  blocks: {count: 30}\ncluster: dgx-h100:2\n"
+     "batch: {seq: 4096, micro: 2}\n", [
+        "write blocks: {0: {count: 30}}", "set plan.micro_batch to 2 instead"
+    ]),
+    (f"{H200} --plan tp=3 --traffic 'prompt=2k output=200k'", "", [
+        "set plan.tensor_parallel to 4", "shorten prompt and output to 131072 tokens together"
+    ]),
     (f"{JOB} --stack mine.yaml", "", [
         "choose one of these names (flopcast catalog stacks lists all). Describe another "
         "under stack: in a job file",

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from flopcast.files.field_examples import MEANT
-from flopcast.fixes import Fix, in_place, set_to
+from flopcast.fixes import Fix, in_place, in_words, set_to
 from flopcast.strict_model import NotAllowedError
 
 OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is meant for their usual field
@@ -91,6 +91,8 @@ def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) ->
         named = {known_name(fields["name"], key): value for key, value in mapping.items()}
         entries = ", ".join(f"{{name: {key}, {needed[1]}: {value}}}" for key, value in named.items())
         fix = f"write {name}: [{entries}]"
+    elif mapping and {*mapping} <= {*fields} and not {*needed} <= {*mapping}:  # a part of an entry
+        fix = f"write {name}: {in_words({'0': mapping})}"
     elif mapping and {*mapping} <= {*fields}:
         fix = f"write square brackets around the entry, as in {name}: [{{{next(iter(mapping))}: ...}}]"
     elif wrong and all(isinstance(value, dict) for value in mapping.values()):

@@ -40,10 +40,9 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     ----------
     longest : tokens of the longest request, prompt and output together
     """
-    return broken_rules(job) or [
-        *_of_kinds(job, lambda kind: _of_memory(kind, longest)),
-        *_of_context(job, longest),
-    ]
+    broken = broken_rules(job)
+    of_memory = () if broken else _of_kinds(job, lambda kind: _of_memory(kind, longest))
+    return [*broken, *of_memory, *_of_context(job, longest)]
 
 
 def broken_rules(job: ServingJob) -> list[Problem]:
