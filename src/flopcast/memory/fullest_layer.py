@@ -132,7 +132,8 @@ def _logit_bytes(programs: Programs) -> Floats:
 
 def _stacked(of_layers: list[Floats]) -> Floats:
     """Return the sizes of several layers in one array, whose last axis is the layers."""
-    return np.stack(np.broadcast_arrays(*of_layers), axis=-1)
+    shapes = {each_bytes.shape for each_bytes in of_layers}
+    return np.stack(of_layers if len(shapes) == 1 else np.broadcast_arrays(*of_layers), axis=-1)
 
 
 def _logits(programs: Programs) -> Counts:

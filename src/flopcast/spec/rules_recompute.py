@@ -116,8 +116,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.recompute_layers",
         holds=lambda c: (
-            (c.structure.recompute_layers <= _largest_chunk(c))
-            | np.array(c.structure.recompute_layers == 1)
+            c.structure.recompute_layers == 1 or c.structure.recompute_layers <= _largest_chunk(c)
         ),
         allowed=lambda c: (
             f"{up_to(1, first(_largest_chunk(c)))}, because a chunk has {first(_largest_chunk(c))} blocks"

@@ -87,8 +87,9 @@ def _of_path(timeline: Timeline, priced: Priced) -> tuple[Sensitivity, ...]:
     """Return the factors of the items on the critical path."""
     shares: dict[str, float] = defaultdict(float)
     for share in timeline.shares:
+        slope = share.slope_s / timeline.step_time_s
         for name in share.factors(priced):
-            shares[name] += share.slope_s / timeline.step_time_s
+            shares[name] += slope
     return tuple(
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
         for name, share in shares.items()

@@ -9,7 +9,7 @@ process (pool.py), headers that never end (server.py).
 import asyncio
 from collections.abc import Mapping
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,6 +32,7 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+SENT = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
 
 
 class Limits:
@@ -50,9 +51,8 @@ class Limits:
 
         async def headed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                own = {name for name, _ in message["headers"]}
+                message["headers"] += [header for header in SENT if header[0] not in own]
             await send(message)
 
         if len(scope["query_string"]) + sum(map(_size, scope["headers"])) > MOST_HEADER_BYTES:
