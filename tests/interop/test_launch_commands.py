@@ -13,7 +13,7 @@ from flopcast.interop.serving.settings import keys_of_engine
 from flopcast.interop.serving.sources import serving_document
 from flopcast.library import catalog
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.serving_request import resolve_serving
+from flopcast.requests.serving_request import check_serving, resolve_serving
 from flopcast.requests.sources import source_of
 
 SGLANG = "python -m sglang.launch_server --model-path"
@@ -292,6 +292,23 @@ def test_a_longest_request_beyond_the_context_of_the_model_is_told_because_vllm_
 
     assert [note for note in told[1025] if note not in told[1024] and "refuses to start" in note]
     assert not [note for note in told[1024] if "refuses to start" in note]
+
+
+def test_a_request_beyond_the_longest_of_the_engine_is_an_error_whose_fix_works():
+    for text in ("vllm serve gpt2 --max-model-len 512", f"{SGLANG} gpt2 --context-length 512"):
+        source = source_of(text.encode(), "serve.sh", JobRequest())
+
+        def check(prompt, source=source):
+            traffic = f"rate=1/s prompt={prompt} output=50 requests=4"
+            check_serving(resolve_serving(JobRequest(source=source, cluster="dgx-h100:1", traffic=traffic)))
+
+        with pytest.raises(SpecError) as caught:
+            check(500)
+        (problem,) = caught.value.problems
+        assert (problem.value, problem.fix) == (550, "write prompt=462")
+        check(462)
+    both = "vllm serve gpt2 --max-model-len 512\nvllm serve gpt2"
+    assert data_of(both)["model"] == {"base": "gpt2", "context_length": 512}
 
 
 def test_every_fault_is_reported_at_once_and_only_flags_of_no_size_are_ignored():

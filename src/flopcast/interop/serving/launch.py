@@ -252,7 +252,7 @@ def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
         where = f"{name}:{other.line}"
         for field_name, mine, theirs in (
             ("engine", first.kind, other.kind),
-            ("model", first.reader.data.get("model"), other.reader.data.get("model")),
+            ("model", first.reader.entry_or_name, other.reader.entry_or_name),
         ):
             if mine != theirs:
                 because = "a prediction is for one engine and one model"

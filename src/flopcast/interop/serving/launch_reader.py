@@ -85,6 +85,12 @@ class LaunchReader(ConfigReader):
                 because = f"only the shell that runs the script knows the value of {setting.unknown}"
                 self.fault(key, "a value", because, from_outside(setting.unknown), "is not stated")
 
+    @property
+    def entry_or_name(self) -> object:
+        """Return the model of the command, without a limit on its requests."""
+        model = self.data.get("model")
+        return model.get("base") if isinstance(model, dict) else model
+
     def tokens(self, key: str, default: int = 1) -> int:
         """Return a count; some of vLLM's may be written as 8k (8000) or 8K (8192)."""
         match = SUFFIXED.fullmatch(str(self.raw(key))) if key in MAY_HAVE_SUFFIX else None
@@ -244,21 +250,26 @@ class LaunchReader(ConfigReader):
             allowed = "a number above 0, at most 1"
             self.fault(key, allowed, because, as_fraction(value, allowed) or "write 0.9")
 
-    def note_longest(self, key: str, entry: str | None = None, variable: str = "") -> None:
-        """Report that the longest request is not a limit of the prediction.
+    def read_longest(self, key: str, entry: str | None = None, variable: str = "") -> None:
+        """Read the longest request: the context of the model, if the command names an `entry`.
 
-        An engine with an environment `variable` starts only if this is set where the longest request
-        exceeds the context of the model, an `entry` of the catalogue.
+        Without an entry, a note says that the limit is ignored. An engine with an environment `variable`
+        starts only if this is set where the longest request exceeds the context of the model.
         """
         if not self.has(key):
             return
-        longest, most = self.tokens(key), catalog.model(entry).context_length if entry and variable else 0
-        self.assume(
-            f"{key} {longest} is ignored: the traffic states the lengths of requests, and the cache "
-            "uses all free memory",
-            key,
-        )
-        if 0 < most < longest and not (self.below("hf-overrides") or self.below("rope-scaling")):
+        longest, most = self.tokens(key), catalog.model(entry).context_length if entry else 0
+        if entry and self.data.get("model") == entry and not self.faulty(key):
+            self.data["model"] = {"base": entry}
+            self.put(("model", "context_length"), longest, key)
+            self.assume(f"{key} {longest}: longer requests are errors (model.context_length)", key)
+        else:
+            self.assume(f"{key} {longest} is ignored: the traffic states the lengths of requests", key)
+        if (
+            variable
+            and 0 < most < longest
+            and not (self.below("hf-overrides") or self.below("rope-scaling"))
+        ):
             refuses = f"{self.keys.program} refuses to start without {variable}=1"
             self.assume(f"{key} {longest} exceeds the {most} tokens of {entry}: {refuses}", key)
 

@@ -82,7 +82,7 @@ def _read_limits(reader: LaunchReader, groups: int, entry: str | None) -> None:
     """Read the limits of a pass and of the cache; limits for all groups are divided among them."""
     reader.put_count("max_sequences", "max-running-requests", groups)
     reader.put_memory("mem-fraction-static")
-    reader.note_longest("context-length", entry, "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN")
+    reader.read_longest("context-length", entry, "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN")
     size = "chunked-prefill-size"
     if reader.raw(size) == -1:
         reader.put_count("max_tokens", "max-prefill-tokens")

@@ -33,8 +33,8 @@ def read(reader: LaunchReader) -> None:
     reader.put_count("max_tokens", "max-batch-prefill-tokens")
     reader.put_memory("cuda-memory-fraction", USED_FRACTION)
     reader.put_stated("graph_sequences", "cuda-graphs", lambda key: _most(reader, key))
-    reader.note_longest("max-total-tokens")
-    reader.note_longest("max-input-tokens")
+    reader.read_longest("max-total-tokens")
+    reader.read_longest("max-input-tokens")
     cached = str(reader.raw("prefix-caching")).lower() in ("1", "true")
     reader.put_stated("prefix_cache", "prefix-caching", lambda _: cached)
     if reader.has("speculate"):

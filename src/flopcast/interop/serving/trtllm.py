@@ -80,7 +80,7 @@ def _read_limits(reader: LaunchReader) -> None:
             " weights leave free",
             part,
         )
-    reader.note_longest("max-seq-len")
+    reader.read_longest("max-seq-len")
     reader.put_stated("block_tokens", "kv-cache-config.tokens-per-block")
     reader.put_stated("passes_ahead", "disable-overlap-scheduler", lambda key: int(not reader.flag(key)))
     reader.put_stated("prefix_cache", "kv-cache-config.enable-block-reuse", reader.flag)

@@ -62,7 +62,7 @@ def _read_limits(reader: LaunchReader, entry: str | None) -> None:
     reader.put_count("max_sequences", "max-num-seqs")
     reader.put_count("max_tokens", "max-num-batched-tokens")
     reader.put_memory("gpu-memory-utilization")
-    reader.note_longest("max-model-len", entry, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+    reader.read_longest("max-model-len", entry, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
     plan = reader.part("plan")
     sequences, tokens = plan.get("max_sequences"), plan.get("max_tokens")
     if isinstance(sequences, int) and isinstance(tokens, int) and tokens < sequences:
