@@ -43,7 +43,7 @@ def machine_of(device: str | None, precision: str | None, software: str | None) 
         name, fix = "--device", "add --device rtx-4090-24gb"
         if device:
             name, fix = "--precision", "add --precision amp"
-        allowed = "both options, unless the name of the file states device and precision"
+        allowed = "--device and --precision, unless the name of the file states both"
         because = "the columns of the table do not state device and precision"
         raise spec_error(name, None, allowed, because, fix, fault="is missing")
     from flopcast.lab.graph_runs.machines import machine

@@ -26,7 +26,8 @@ def refused_fields(
         pairs = re.findall(r"(\w+)=(\S+)", str(words[0])) if isinstance(words[0], str) else []
         given = [f"{key}={value if value.isdecimal() else repr(value)}" for key, value in pairs]
         given += [f"{key}={value!r}" for key, value in fields.items()]
-        because, fix = "the fields have no order", f"write {name}({', '.join(given) or 'NAME=VALUE, ...'})"
+        because = f"{name} takes no positional arguments"
+        fix = f"write {name}({', '.join(given) or 'NAME=VALUE, ...'})"
         return SpecError([Problem(name, words[0], "fields by their names", because, fix)])
     if not isinstance(error, ValidationError):
         return error

@@ -120,7 +120,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
     if plan.pools and plan.devices > devices:
         shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)
         because = f"the prefill and decode pools need {shares} devices"
-        fix = "choose fewer prefill or decode replicas (plan.decode.replicas), or a larger cluster"
+        fix = "reduce plan.prefill.replicas or plan.decode.replicas, or choose a larger cluster"
         allowed, stated = f"at most {devices} devices in total", max(plan.pools[-1].replicas, 1)
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
     elif job.replicas * plan.devices > devices and plan.pipeline_parallel <= job.model.num_blocks:

@@ -58,13 +58,9 @@ class Overlap(StrictModel):
         given = (self.given_fraction, self.network_ratio, self.memory_ratio or self.network_ratio)
         sizes = {len(each) for each in given}
         if len(sizes) > 1:
-            because = (
-                "the i-th entries of the three lists belong together: they describe the same share of "
-                "the multiprocessors"
-            )
-            raise NotAllowedError(
-                "three lists of the same length", because, "write lists of the same length"
-            )
+            because = "the i-th entries of these lists describe the same share of the multiprocessors"
+            allowed = "given_fraction, network_ratio and memory_ratio with equally many entries"
+            raise NotAllowedError(allowed, because, "write lists of the same length")
         return self
 
 

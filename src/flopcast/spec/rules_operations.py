@@ -41,8 +41,8 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: c.cluster.node.device.name,
         because="the price and the cluster name different devices",
         fix=(
-            "change cluster.price to a price of this device (see flopcast catalog prices), or write your "
-            "own price"
+            "change cluster.price to a price of the cluster's device (flopcast catalog prices lists all), "
+            "or write your own price"
         ),
     ),
     Rule(

@@ -9,9 +9,7 @@ from flopcast.layers.traced import Traced
 from flopcast.spec.checks import Rule, first
 from flopcast.spec.model import Model
 
-RANKS = (
-    "embedding tables are sharded over all data-parallel ranks, and expert_parallel must state their number"
-)
+RANKS = "embedding tables are sharded over the data-parallel ranks, whose number expert_parallel must state"
 
 
 def has_tables(model: Model) -> bool:
@@ -78,7 +76,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=lambda c: bool(not c.structure.halo) | (c.plans.expert_parallel == c.plans.data_parallel),
         allowed=lambda c: f"{first(c.plans.data_parallel)} (the value of data_parallel)",
-        because="all data-parallel ranks share the graph, and expert_parallel must state their number",
+        because="the data-parallel ranks, whose number expert_parallel must state, share the graph",
         fix=lambda c: {"expert_parallel": first(c.plans.data_parallel)},
     ),
 )

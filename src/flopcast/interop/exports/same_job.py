@@ -131,8 +131,10 @@ def _what_is_lost(stack: Stack, reread: Stack, lost: tuple[Difference, ...]) -> 
         for field, old, new in lost
     ]
     more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
-    known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
-    named = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"
+    named = "your description of this stack"
+    if stack.name in catalog.names("stacks"):
+        changed = " and your changes of this stack" * (stack != catalog.stack(stack.name))
+        named = f"--stack {stack.name}{changed}"
     return (
         f"the file cannot contain the stack {stack.label}; to import it again, add {named}. "
         f"Otherwise, flopcast assumes {reread.label}, with {'; '.join(fields[:MANY])}{more}"

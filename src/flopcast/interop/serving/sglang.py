@@ -96,7 +96,9 @@ def _read_limits(reader: LaunchReader, groups: int, entry: str | None) -> None:
     elif groups > 1:
         usual = catalog.engine(reader.launch_keys.engine).max_tokens
         reader.put(("plan", "max_tokens"), max(usual // groups, 1), "enable-dp-attention")
-        reader.assume(f"{size} {usual}, which is SGLang's default, is the total of all {groups} groups")
+        reader.assume(
+            f"{size} {usual} (SGLang's default) is the total of all {groups} data-parallel groups"
+        )
     if reader.has("max-prefill-tokens") and reader.raw(size) != -1:
         reader.assume(
             "max-prefill-tokens is ignored, because chunked-prefill-size limits the tokens of an iteration"

@@ -61,7 +61,7 @@ def _unsupported(row: Mapping[str, str]) -> str:
         "accelerator is empty: the host computes, and no entry of the catalogue describes it": not device,
         f"accelerator = {device}: replicas on different devices are not supported": " (x" in device,
         f"accelerator = {device} has no cluster in the catalogue": device not in CLUSTERS,
-        f"software = {software.split(',')[0]} has no engine in the catalogue": _engine(software) is None,
+        f"the catalogue has no engine for software = {software.split(',')[0]}": _engine(software) is None,
         f"the catalogue has no model {model}": model not in MODELS,
         f"weights = {row['weights']} is not supported yet": row["weights"] not in FORMATS,
         "target_qps, the rate of arrivals, is missing": row["scenario"] != "Offline"

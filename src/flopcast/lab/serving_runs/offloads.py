@@ -76,7 +76,7 @@ def _job(block: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[ServingJob |
         return None, (
             "a 4-bit KV cache outside the device is not supported"
             if compressed
-            else f"system = {system} has no engine in the catalogue"
+            else f"the catalogue has no engine for system = {system}"
         )
     model, batch = str(row["model"]).lower(), int(row.get("effective_batch", row.get("batch", 1)))
     if catalog.known("models", model) is None:
