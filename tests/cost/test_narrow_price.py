@@ -102,7 +102,7 @@ def test_products_of_experts_are_of_their_kind_and_dense_ones_of_theirs():
 
 @pytest.mark.parametrize(
     ("shape", "speed_up", "within"),
-    [((4096, 8192, 16384), 1.39, 0.14), ((1024, 2048, 1024), 0.80, 0.1)],
+    [((4096, 8192, 16384), 1.39, 0.11), ((1024, 2048, 1024), 0.80, 0.05)],
     ids=str,
 )
 def test_one_linear_layer_speeds_up_as_torchao_measured_on_h100(shape, speed_up, within):
