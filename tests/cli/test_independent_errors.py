@@ -668,6 +668,24 @@ CASES = [
     (f"{H200} --plan tp=3 --traffic 'prompt=2k output=200k'", "", [
         "set plan.tensor_parallel to 4", "shorten prompt and output to 131072 tokens together"
     ]),
+    ("predict lora.yaml --cluster dgx-h100:1",
+     "base_model: Qwen/Qwen2.5-7B-Instruct\nadapter: lora\nlora_target_modules: [q_proj, out_proj]\n"
+     "sequence_len: 2048\nlora_r: 8\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\nbf16: true\n"
+     "optimizer: adamw_torch\n", ["write o_proj in place of out_proj"]),
+    ("search llama-3-8b --gpus 64 --plan 'tpp=2,4 gbs=512 recompute=partial'", "", [
+        "did you mean tp?", "set recompute to selective"
+    ]),
+    ("predict run.sh --cluster dgx-h100", MEGATRON.replace("paralel", "parallel").replace(
+        "hidden-size 4096", "hidden-size 4100").replace("size 50", "size 64"), [
+        "change --hidden-size so that hidden is 4096"
+    ]),
+    (f"{JOB} --checkpoint 'lazy host every=100stps' --power-limit 1200W", "", [
+        'write --power-limit "700 W"', "write every=100 in place of every=100stps"
+    ]),
+    ("predict job.yaml",
+     "model: gpt2\ncluster: dgx-h100:1\nplan: gbs=8\nbatch: {seq: 1024, documents: [512, 256]}\n", [
+        "change documents to [512, 256, 256]"
+    ]),
     (f"{JOB} --stack mine.yaml", "", [
         "choose one of these names (flopcast catalog stacks lists all). Describe another "
         "under stack: in a job file",

@@ -268,7 +268,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'pp=4 gbs=64 schedule=zb'": "set schedule to zb_h1",
     f"{JOB} --plan 'vpp=3 pp=4 gbs=64 schedule=zb'": ["set schedule to zb_v", "set virtual_stages to 2"],
     f"{JOB} --plan 'stage_layers=10,10,10 pp=4 gbs=64'": "set stage_layers to 4,4,4,4",
-    f"{JOB} model.hidden=2047": "leave out model.hidden=2047, or set heads to 23, or give head_size",
+    f"{JOB} model.hidden=2047": "set hidden to 2048",
     "predict llama-3.2-1b cluster.base=dgx-h100 cluster.nodes=four": "set nodes to 4",
     f"{JOB} lora=16": "write --lora in place of lora",
     f"{JOB} --engine vllm --traffic 'prompt=2k-4k'": "write uniform(2048, 4096)",
@@ -496,7 +496,7 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
     ),
     "predict wide.yaml": (
         "model: {base: gpt2, hidden: 769}\ncluster: dgx-h100:1\nplan: dp=8 gbs=64\n",
-        "leave out hidden=769, or set heads to 1, or give head_size",
+        "set hidden to 768",
     ),
     "predict offload.yaml": (
         "model: gpt2\ncluster: dgx-h100:1\noffload: {optimizer: host}\nplan: {dp: 8, gbs: 8}\n",

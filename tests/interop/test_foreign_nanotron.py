@@ -133,7 +133,7 @@ def test_sharded_states_scatter_their_gradients():
     [
         ({"is_llama_config": None}, "model.model_config"),
         ({"moe_config": {"num_experts": 8}}, "model.model_config.moe_config"),
-        ({"hidden_size": 2047}, "num_attention_heads"),
+        ({"hidden_size": 2047}, "hidden_size"),
     ],
 )
 def test_a_model_that_is_not_built_is_told(config, field):

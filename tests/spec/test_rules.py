@@ -114,7 +114,7 @@ def test_a_rule_is_asked_about_every_kind_of_micro_batch_and_names_the_first_tha
     )
 
     assert problem.field == "batch.micro_batches[1].documents"
-    assert problem.value == "1024 tokens"
+    assert problem.value == [24, 1000]
 
 
 def test_a_rule_of_the_plan_says_for_which_micro_batch_it_fails():

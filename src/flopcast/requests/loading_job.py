@@ -72,15 +72,24 @@ def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:
     fields = job.plan.model_dump(exclude_defaults=True)
     if job.plan.expert_tensor_parallel == job.plan.tensor_parallel:
         del fields["expert_tensor_parallel"]  # it follows the tensor-parallel degree
-    names = long_names(Plan)
-    changed = {names.get(word, word) for word in words}
-    if changed & {"pipeline_parallel", "virtual_stages"}:  # the plan that saves has other stages
+    if words.keys() & {"pipeline_parallel", "virtual_stages"}:  # the plan that saves has other stages
         fields = {name: value for name, value in fields.items() if name not in OF_STAGES}
-    fields |= words
-    plan = build(Plan, Document(OPTION, {"plan": words}, {}), fields, ("plan",))
-    stated = {name: getattr(plan, name) for name in changed}
-    if wrong := impossible_degrees(job, stated):
-        raise SpecError(replace(each, where=OPTION) for each in wrong)
+
+    def checked(document: Document) -> Plan:
+        new = document.mapping.get("plan", {})
+        plan = build(Plan, document, fields | new, ("plan",))
+        stated = {name: getattr(plan, name) for name in (long_names(Plan).get(each, each) for each in new)}
+        if wrong := impossible_degrees(job, stated):
+            raise SpecError(replace(each, where=OPTION) for each in wrong)
+        return plan
+
+    document = Document(OPTION, {"plan": words}, {})
+    try:
+        plan = checked(document)
+    except SpecError as error:
+        from flopcast.requests.accepted_fixes import with_accepted_fixes
+
+        raise SpecError(with_accepted_fixes(error.problems, document, checked)) from None
     changes = tuple(change for change in request.changes if not change.startswith("plan"))
     with told_as(_of_option):
         return resolve(replace(request, plan=plan.short(), gpus=plan.devices, changes=changes))

@@ -13,6 +13,7 @@ from itertools import chain, product
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error
+from flopcast.files.field_names import unknown_field
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
@@ -80,8 +81,7 @@ def question_of(request: SearchRequest) -> Question:
     """
     faults = Faults()
     settled, changes = split_changes(request.job.changes)
-    text = " ".join([str(request.job.plan or ""), *settled])
-    words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
+    words = _plan_words(" ".join([str(request.job.plan or ""), *settled]), faults)
     if request.job.offload is not None:
         words |= {"offload": request.job.offload}
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
@@ -234,6 +234,21 @@ class Faults(Record, kw_only=False):
     def relevant(self, *, without_job: bool) -> list[Problem]:
         """Return all faults, without those that only follow from faults of the job."""
         return [one for one in self.found if not (without_job and one.field in OF_JOBS)]
+
+
+def _plan_words(text: str, faults: Faults) -> dict[str, object]:
+    """Return the words of a plan; a misspelt name with several values is a fault, and counts as meant."""
+    words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
+    long = long_names(Plan)
+    for name, value in [*words.items()]:
+        if name in {**Plan.model_fields, **Space.model_fields} or not re.search(r",|\.\.", str(value)):
+            continue
+        problem = unknown_field(name, value, [*long, *Plan.model_fields], f"plan.{name}", "--plan")
+        right = next((long.get(each, each) for edit in problem.edits for each in edit), "")
+        if right in Space.model_fields and right not in words:
+            faults.found.append(problem)
+            words[right] = words.pop(name)
+    return words
 
 
 def split_changes(changes: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:

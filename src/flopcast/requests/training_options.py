@@ -10,17 +10,22 @@ QLoRA (arXiv:2305.14314, section 4), with Axolotl's `lora_target_linear`, and wi
 `lora_target: all`.
 """
 
+from contextlib import suppress
+
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.layers.adapters import BASE_DTYPES
+from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, placed, plan_words
+from flopcast.quantities import parse_quantity
 from flopcast.requests.cluster_options import devices_of_cluster, devices_of_plan
 from flopcast.requests.job_files import AUTO, OF_TRAINING, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.missing_parts import stated_plan
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
+from flopcast.requests.usual_values import stated_cluster
 from flopcast.spec.model import Model
 from flopcast.spec.plan_fields import ALWAYS_SHOWN
 
@@ -107,7 +112,21 @@ def with_site_options(document: Document, request: JobRequest) -> Document:
     for option, name in IN_SITE.items():
         if (value := getattr(request, option)) is not None:
             document = _with_site_field(document, name, value, f"--{option.replace('_', '-')}")
+    _check_power_limit(document, request.power_limit)
     return document
+
+
+def _check_power_limit(document: Document, limit: object) -> None:
+    """Raise SpecError if the power limit of an option exceeds the board power of the named cluster."""
+    own = catalog.known("clusters", str(stated_cluster(document).get("base", "")).partition(":")[0])
+    board_w = catalog.cluster(own).node.device.board_power_w if own and limit is not None else None
+    limit_w = 0.0
+    with suppress(ValueError):  # a text that is no power is reported where the job is made
+        limit_w = parse_quantity(str(limit), ("W",))
+    if board_w and limit_w > board_w:
+        because = f"this is the board power of {catalog.cluster(str(own)).node.device.name}"
+        fix = f'write --power-limit "{board_w:.0f} W"'
+        raise spec_error("--power-limit", limit, f"at most {board_w:.0f} W", because, fix)
 
 
 def _with_site_field(document: Document, name: str, value: object, option: str) -> Document:

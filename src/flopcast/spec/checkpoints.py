@@ -250,6 +250,10 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
             {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else meant_quantity(digits, units)
         )
         name = word.partition("=")[0]
+        if unit == "s" and (steps := re.fullmatch(r"(\d+)([a-z]+)", digits)):
+            from difflib import get_close_matches
+
+            right = steps[1] if get_close_matches(steps[2], ("steps", "iterations", "iters")) else right
         example = allowed.rpartition("such as ")[2]
         fix = in_place(f"{name}={right.replace(' ', '')}" if right else example, word)
         raise NotAllowedError(allowed, because, fix) from None

@@ -32,6 +32,25 @@ def up_to(least: int, most: int) -> str:
     return f"a whole number from {least} to {most}" if most > least else f"only {least}"
 
 
+def is_odd_width(hidden: int) -> bool:
+    """Return whether a hidden size is probably mistyped: hidden sizes of large models are multiples of 64.
+
+    >>> is_odd_width(4100), is_odd_width(4096)
+    (True, False)
+    """
+    return hidden > 256 and hidden % 64 != 0
+
+
+def even_width(hidden: int, heads: int) -> int:
+    """Return the multiple of 64 and of the number of heads that is nearest to a hidden size.
+
+    >>> even_width(4100, 32), even_width(770, 12)
+    (4096, 768)
+    """
+    step = lcm(64, heads)
+    return max(1, round(hidden / step)) * step
+
+
 def nearest_multiples(number: int, of: int) -> str:
     """Return the multiples of a number that are nearest to another, as text.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from flopcast.layers.attention import Attention
 from flopcast.layers.latent_attention import LatentAttention
-from flopcast.spec.batch import RankBatch
+from flopcast.spec.batch import Batch, RankBatch
 from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.rules_context import parts
 from flopcast.units import counted
@@ -72,6 +72,14 @@ def _meets_early(case: Case) -> np.ndarray:
     return np.asarray((case.plans.expert_parallel > 1) | early)
 
 
+def _documents_that_fill(batch: Batch) -> str:
+    """Return the fix of documents that are shorter than the sequence, or longer."""
+    left = batch.sequence_length - sum(batch.lengths)
+    if left > 0:
+        return f"change documents to [{', '.join(map(str, (*batch.documents, left)))}]"
+    return f"set sequence_length to {sum(batch.lengths)}, or remove documents"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="batch.packed",
@@ -85,10 +93,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="batch.documents",
         holds=lambda c: sum(c.batch.lengths) == c.batch.sequence_length,
-        value=lambda c: f"{sum(c.batch.documents)} tokens",
-        allowed=lambda c: f"lengths that add up to sequence_length = {c.batch.sequence_length}",
+        value=lambda c: list(c.batch.documents),
+        allowed=lambda c: (
+            f"lengths that add up to sequence_length = {c.batch.sequence_length} (their sum is "
+            f"{sum(c.batch.lengths)})"
+        ),
         because="the documents must fill the whole sequence; write padding as a document",
-        fix=lambda c: f"change documents to [{c.batch.sequence_length}], or to lengths with this sum",
+        fix=lambda c: _documents_that_fill(c.batch),
     ),
     Rule(
         field="batch.documents",

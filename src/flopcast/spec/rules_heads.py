@@ -15,7 +15,7 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.sparse_index import SparseIndex
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.divisors import divisors, listed, nearest_divisor
+from flopcast.spec.divisors import divisors, even_width, is_odd_width, listed, nearest_divisor
 
 
 def _heads(case: Case) -> int:
@@ -86,6 +86,10 @@ def _all_heads_divide(case: Case) -> bool:
     return all(_heads_divide(block, case) for block in case.model.blocks)
 
 
+def _undivided_heads(case: Case) -> int:
+    return case.model.blocks[_wrong(case, _heads_divide)].mixer.heads
+
+
 def _groups_divide(block: Block, _: Case) -> bool:
     """Return whether every key/value head serves equally many query heads."""
     return block.mixer.heads % block.mixer.groups == 0
@@ -142,18 +146,18 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
     ),
     Rule(
+        field="model.hidden",
+        holds=lambda c: _all_heads_divide(c) or not is_odd_width(c.model.hidden),
+        allowed=lambda c: f"a multiple of heads ({_undivided_heads(c)})",
+        because="if head_size is not given, a head has hidden / heads elements",
+        fix=lambda c: {"hidden": even_width(c.model.hidden, _undivided_heads(c))},
+    ),
+    Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
-        holds=_all_heads_divide,
+        holds=lambda c: _all_heads_divide(c) or is_odd_width(c.model.hidden),
         allowed=lambda c: f"a divisor of hidden ({c.model.hidden}): {listed(divisors(c.model.hidden))}",
         because="if head_size is not given, a head has hidden / heads elements",
-        fix=lambda c: (
-            {
-                "heads": nearest_divisor(
-                    c.model.hidden, c.model.blocks[_wrong(c, _heads_divide)].mixer.heads
-                )
-            },
-            "give head_size",
-        ),
+        fix=lambda c: ({"heads": nearest_divisor(c.model.hidden, _undivided_heads(c))}, "give head_size"),
     ),
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _groups_divide)}].mixer.kv_heads",

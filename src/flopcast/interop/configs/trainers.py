@@ -25,6 +25,7 @@ TARGETS = {  # a module's name in transformers → which linear it is
     "up_proj": "up", "down_proj": "down", "qkv_proj": "qkv", "gate_up_proj": "gate_up", "w_pack": "qkv",
     "query_key_value": "qkv", "fc1": "up", "fc2": "down",
 }  # fmt: skip
+OF_GATED = {"out_proj": "o_proj", "fc1": "up_proj", "fc2": "down_proj"}  # OPT's name → Llama's
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
@@ -102,11 +103,27 @@ def read_adapters(
     named = {name: TARGETS.get(name.rpartition(".")[2].lower(), "") for name in names}
     if every:
         named = {linear: linear for linear in _all_linears(reader)}
+    _refuse_other_names(reader, targets_key, () if every else names)
     targets = reader.linears(targets_key, named, TARGETS)
     dropout = ("lora_dropout", usual.dropout_fraction)
     reader.put_adapters(targets, targets_key, (rank_key, usual.rank), dropout)
     if quantised:
         reader.put(("model", "adapters", "base_dtype"), "nf4", quantised)
+
+
+def _refuse_other_names(reader: JobReader, key: str, names: Sequence[str]) -> None:
+    """Report names of layers that decoders with a gated MLP, such as Llama and Qwen, do not have."""
+    if reader.part("model").get("base") is None or not {"q", "gate"} <= {*_all_linears(reader)}:
+        return
+    wrong = [
+        (name, OF_GATED[last]) for name in names if (last := name.rpartition(".")[2].lower()) in OF_GATED
+    ]
+    for name, right in wrong[:1]:
+        rest = "".join(f", and {other} in place of {each}" for each, other in wrong[1:])
+        because = f"the layers of this model have other names, and PEFT gives no adapter to {name}"
+        reader.fault(
+            key, "names of layers of the model", because, f"write {right} in place of {name}{rest}"
+        )
 
 
 def refuse_frozen(reader: JobReader, key: str, allowed: str, fix: str, method: str) -> None:

@@ -40,7 +40,7 @@ from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPI
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
 from flopcast.interop.hugging_face.vision import tower_of_config
 from flopcast.interop.hugging_face.windows import runs
-from flopcast.spec.divisors import nearest_divisor
+from flopcast.spec.divisors import even_width, is_odd_width, nearest_divisor
 from flopcast.spec.model import Model
 
 OF_BLOCK = ("norm", "norm_scale", "norm_placement", "residual")  # facts that fields of a block repeat
@@ -191,9 +191,12 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
         and decoder.hidden % decoder.heads
         and not {hidden, heads} & set(reader.problems)
     ):
-        allowed = f"a divisor of {hidden} ({decoder.hidden})"
-        fix = set_to({heads: nearest_divisor(decoder.hidden, decoder.heads)})
-        reader.fault(heads, allowed, "all heads have the same size", fix)
+        key, allowed = heads, f"a divisor of {hidden} ({decoder.hidden})"
+        right = nearest_divisor(decoder.hidden, decoder.heads)
+        if is_odd_width(decoder.hidden):
+            key, allowed = hidden, f"a multiple of {heads} ({decoder.heads})"
+            right = even_width(decoder.hidden, decoder.heads)
+        reader.fault(key, allowed, "all heads have the same size", set_to({key: right}))
     if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
         allowed = f"a divisor of {heads} ({decoder.heads})"
         fix = set_to({groups: nearest_divisor(decoder.heads, decoder.kv_heads)})
