@@ -283,6 +283,8 @@ def _gap_seconds(run: StepSimulation, first: int, stop: int) -> Floats:
     transfers lags of the task that waits for them.
     """
     played, g, size = run.played, run.played.graph, run.played.graph.order.kind.shape[1]
+    if not played.transfer_s.any():  # as in plans with a single stage
+        return np.zeros(len(played.transfer_s))
     nodes = g.node_of_task[first * size : stop * size]
     before = np.empty(len(nodes))
     before[1:] = played.end_s[nodes[:-1]]

@@ -145,18 +145,33 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+OF_STEPS = tuple(rule for rule in RULES if rule.about_steps or rule.about_lists)
+OF_PROGRAMS = tuple(rule for rule in RULES if not (rule.about_steps or rule.about_lists))
+
+
 @cached_results(1024, "checkpoint")  # advice tries the same edits of a plan in several orders
 def check(job: Job) -> tuple[Problem, ...]:
     """Return every rule that the job breaks; empty if it can be predicted.
 
     If its blocks have strategies, the rules of a plan apply to each layout of blocks.
     """
-    own = broken(job, RULES)
+    own = broken(job, OF_STEPS if _has_right_programs(_of_any_batch(job)) else RULES)
     if own or not job.plan.layers:
         return own
     layouts = (job.model_copy(update={"plan": layout}) for layout in layouts_of(job.plan)[1:])
     found = ((layout.plan, one) for layout in layouts for one in broken(layout, RULES))
     return tuple(_of_layout(job, plan, one) for plan, one in found)
+
+
+def _of_any_batch(job: Job) -> Job:
+    """Return a job that is equal for plans that differ only in their global batch."""
+    return job.with_part("plan", global_batch=1)
+
+
+@cached_results(1024, "checkpoint")
+def _has_right_programs(job: Job) -> bool:
+    """Return whether a job keeps the rules that read neither the global batch nor lists."""
+    return not broken(job, OF_PROGRAMS)
 
 
 def _of_layout(job: Job, layout: Plan, problem: Problem) -> Problem:

@@ -304,8 +304,7 @@ def divide_all(
         The division of runs of blocks into kinds, if there is one. Parts are then kinds of runs.
     """
     equal = equal_rows([plans.pipeline_parallel[:, 0], plans.virtual_stages[:, 0]])
-    both = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1)
-    distinct = both[equal.first].astype(int)
+    both = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1)[equal.first]
     piles = [
         Pile(
             counts=counts,
@@ -320,19 +319,24 @@ def divide_all(
             checkpoints=checkpoints,
             folded=plans.structure.order_rule.folds_chunks,
         )
-        for row, (p, v) in zip(equal.first.tolist(), distinct.tolist(), strict=True)
+        for row, (p, v) in zip(equal.first.tolist(), both.astype(int).tolist(), strict=True)
     ]
-    code, rules = equal.group, ["listed" if pile.listed else rule.partition for pile in piles]
-    divisions = tuple(map(divide, piles, rules))
+    divisions = tuple(divide(pile, "listed" if pile.listed else rule.partition) for pile in piles)
+    return _of_one_plan(*divisions) if len(equal.group) == 1 else _gathered(divisions, equal.group)
+
+
+@lru_cache(maxsize=256)
+def _of_one_plan(division: Division) -> Stages:
+    return _gathered((division,), np.zeros(1, dtype=np.intp))
+
+
+def _gathered(divisions: tuple[Division, ...], code: Integers) -> Stages:
+    """Return the divisions of a batch of plans; `code` is the division of each plan."""
     chunks = max(len(d.chunk_counts) for d in divisions)
     classes = max(len(d.stage_counts) for d in divisions)
-    padded = {
-        "chunk_counts": [_pad(d.chunk_counts, (chunks,)) for d in divisions],
-        "stage_counts": [_pad(d.stage_counts, (classes,)) for d in divisions],
-        "chunks_of_class": [_pad(d.chunks_of_class, (classes, chunks)) for d in divisions],
-        "multiplicity": [_pad(d.multiplicity, (classes,)) for d in divisions],
-        "earliest_stage": [_pad(d.earliest_stage, (classes,)) for d in divisions],
-    }
+    lengths = {"chunk_counts": (chunks,), "chunks_of_class": (classes, chunks)}
+    lengths |= dict.fromkeys(("stage_counts", "multiplicity", "earliest_stage"), (classes,))
+    padded = {name: [_pad(getattr(d, name), each) for d in divisions] for name, each in lengths.items()}
     first_chunk = np.stack([_pad(d.stage_chunks[:, 0], (classes,)) for d in divisions]).astype(np.intp)
     rows = {name: np.moveaxis(np.stack(each), -1, 0)[:, code] for name, each in padded.items()}
     gathered = {name: np.moveaxis(each, 0, -1) for name, each in rows.items()}  # of a layer: contiguous
