@@ -19,6 +19,7 @@ plan fits is decided in verdict.py.
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def _but_for_the_batch(programs: Programs) -> tuple[int, ...]:
 
 
 @cache
-def _names(kind: type[Record], left_out: str) -> tuple[str, ...]:
+def _names(kind: Any, left_out: str) -> tuple[str, ...]:  # noqa: ANN401 - the class of a record
     """Return the names of the fields of a record, without one of them."""
     return tuple(each.name for each in fields(kind) if each.name != left_out)
 
