@@ -7,7 +7,7 @@ A rule is a condition on arrays of shape (plans, 1). `broken` returns the violat
 Problems, and `kept` returns a mask over plans, from the same conditions.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -125,6 +125,38 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
                 problems.append(_problem(rule, each, case))
                 break
     return tuple(problems)
+
+
+class _ReadsNumbersError(Exception):
+    """A rule reads more of the plans than their structure."""
+
+
+class _Structure:
+    """Plans of which only the structure can be read."""
+
+    def __init__(self, structure: Plan) -> None:
+        self.structure = structure
+
+    def __getattr__(self, name: str) -> object:
+        """Refuse to return the numbers of plans."""
+        raise _ReadsNumbersError(name)
+
+
+def still_open(job: Job, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return the rules that plans of a structure may break; the plan of the job is this structure.
+
+    They are those that read the numbers of a plan, such as degrees. All rules are returned if another one
+    is broken, so that `broken` keeps their order.
+    """
+    of_plans: Any = _Structure(job.plan)
+    kinds, found = _by_kind(Case.of(job, of_plans)), []
+    for rule in rules:
+        try:
+            if not all(np.all(rule.holds(each)) for each in kinds):
+                return tuple(rules)
+        except _ReadsNumbersError:
+            found.append(rule)
+    return tuple(found)
 
 
 def _all(held: np.ndarray) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from flopcast.errors import Problem
 from flopcast.fixes import set_to
-from flopcast.spec.checks import Case, Rule, broken, first, kept
+from flopcast.spec.checks import Case, Rule, broken, first, kept, still_open
 from flopcast.spec.job import Job
 from flopcast.spec.layer_strategies import layers_word
 from flopcast.spec.orders import uneven
@@ -42,6 +42,7 @@ from flopcast.spec.rules_storage import RULES as RULES_OF_STORAGE
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
 from flopcast.spec.rules_tuning import RULES as RULES_OF_TUNING
 from flopcast.spec.rules_vision import RULES as RULES_OF_VISION
+from flopcast.spec.shared_sequences import plans_of
 from flopcast.strict_model import cached_results
 from flopcast.workload.layouts import layouts_of
 from flopcast.workload.rewrites import REWRITES
@@ -171,7 +172,14 @@ def _of_any_batch(job: Job) -> Job:
 @cached_results(1024, "checkpoint")
 def _has_right_programs(job: Job) -> bool:
     """Return whether a job keeps the rules that read neither the global batch nor lists."""
-    return not broken(job, OF_PROGRAMS)
+    structure = plans_of(job.plan, job.batch).structure
+    return not broken(job, _open_rules(job.model_copy(update={"plan": structure})))
+
+
+@cached_results(1024, "checkpoint")
+def _open_rules(job: Job) -> tuple[Rule, ...]:
+    """Return the rules of programs that depend on the numbers of a plan, given one with its structure."""
+    return still_open(job, OF_PROGRAMS)
 
 
 def _of_layout(job: Job, layout: Plan, problem: Problem) -> Problem:
