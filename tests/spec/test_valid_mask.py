@@ -11,7 +11,7 @@ from all_cases import all_cases
 from conftest import make_job
 from spec_cases import DEEPSPEED, model
 
-from flopcast.spec.checks import Case
+from flopcast.spec.checks import Case, broken
 from flopcast.spec.plan import Plan, batch_plans, structure_of
 from flopcast.workload.checks import RULES, check, valid
 
@@ -152,3 +152,15 @@ def test_a_rule_that_is_not_about_steps_says_the_same_whatever_the_global_batch(
     for rule in (rule for rule in RULES if not (rule.about_steps or rule.about_lists)):
         told, blind = (np.asarray(rule.holds(Case(plans=each, **about))) for each in (plans, unknown))
         assert np.array_equal(told, blind), rule.because
+
+
+def test_checks_that_are_kept_for_a_structure_find_what_all_rules_find():
+    found = set()
+    for mode in ({}, {"zero": 2}, {"partition_activations": True}):
+        for plan in plans_of(mode)[0][::40]:
+            job = JOB.model_copy(update={"plan": plan})
+
+            assert check(job) == broken(job, RULES)
+            found.add(len(check(job)))
+
+    assert {0, 1, 2} <= found
