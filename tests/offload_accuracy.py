@@ -43,7 +43,7 @@ Each row of a table shows the errors of one measured quantity: the time of an it
 (`fwd`), of the backward pass (`bwd`), of the optimizer update, or of copies between drives and host
 memory (`swap_in`, `swap_out`). The columns are:
 
-- *score*: the runs to which the constants were fitted. *Fitted*: all runs. *Left out*: all runs except
+- *score*: to which runs the constants were fitted. *Fitted*: all runs. *Left out*: all runs except
   those with the model, the data folder or the device generation of the predicted run. *Data sheets*:
   nothing was fitted.
 - *mean*, *median*, *p90*: mean, median and 90th percentile of |predicted − measured| / measured.
@@ -58,7 +58,7 @@ numbers by machine, model and method.
 
 ### How far the scores can be trusted
 
-- No score on this page is blind. Even the first predictions of the 162 runs of
+- No score on this page is [blind](overview.md). Even the first predictions of the 162 runs of
   `zero3_offload_runs.csv` used constants that other authors had fitted to these runs. The first mean
   errors were 17.3 % (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and 40.0 % (update).
 - For optimizer states on NVMe drives, the first predictions used a drive bandwidth that was fitted to the

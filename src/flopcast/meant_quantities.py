@@ -172,3 +172,14 @@ def in_digits(text: str) -> str:
     }
     text = f"{values.get(first.lower(), first)}{blank}{rest}"
     return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", re.sub(r"^(\d+)([kKM])(\d+)$", r"\1.\3\2", text))
+
+
+def with_unit_factor(written: str, meant: str) -> str:
+    """Return what to do with values in seconds that have another unit, by the names of their columns.
+
+    >>> with_unit_factor("step_time_ms", "step_time_s"), with_unit_factor("step_times", "step_time_s")
+    (', and divide its values by 1,000', '')
+    """
+    (name, _, unit), (right, _, _) = written.rpartition("_"), meant.rpartition("_")
+    divisor = {"ms": 1_000, "us": 1_000_000}.get(unit) if name == right and meant.endswith("_s") else None
+    return f", and divide its values by {divisor:,}" if divisor else ""

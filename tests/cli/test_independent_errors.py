@@ -686,6 +686,16 @@ CASES = [
      "model: gpt2\ncluster: dgx-h100:1\nplan: gbs=8\nbatch: {seq: 1024, documents: [512, 256]}\n", [
         "change documents to [512, 256, 256]"
     ]),
+    ("predict serve.sh --cluster dgx-h100:1",
+     "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 1 "
+     "--gpu-memory-utilization 0.85\n", ["did you mean --mem-fraction-static?"]),
+    ("validate --runs runs.csv", LLAMA.replace("step_time_s", "step_time_ms").replace(",6.9", ",6900"), [
+        "write step_time_s in place of step_time_ms in line 1, and divide its values by 1,000",
+    ]),
+    ("run llama-3.2-1b --gpus 16 --phases phases.yaml",
+     "phases:\n  - {name: main, tokens: 1T}\n  - {name: long, tokens: 50B, changes: seq_len=32768}\n", [
+        "set batch.sequence_length, or --seq, to 32768 instead"
+    ]),
     (f"{JOB} --stack mine.yaml", "", [
         "choose one of these names (flopcast catalog stacks lists all). Describe another "
         "under stack: in a job file",

@@ -57,7 +57,9 @@ def unknown_field(
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
     in_section = f"{field.rpartition('.')[0].rpartition('.')[2]}_{key}"  # batch_size of size in batch
-    in_words_of_others = (MEANT.get(key) or MEANT.get(in_section, "")).format(value=plain)
+    in_words_of_others = (MEANT.get(key) or MEANT.get(in_section) or _meant_elsewhere(key)).format(
+        value=plain
+    )
     elsewhere = _as_part(key, value, words, names, whole or {}) or in_words_of_others
     elsewhere = _of_ranks(key, plain, whole or {}) or elsewhere
     if elsewhere.startswith(OF_TRAINING) and "replicas" not in names:  # of a plan of serving
@@ -80,6 +82,15 @@ def unknown_field(
         because = f"a comma ends a value inside brackets, so that {key} is read as a key"
         fix = f"remove the comma before {key}"
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
+
+
+def _meant_elsewhere(key: str) -> str:
+    """Return what to write instead of another program's name of a key that has a place of its own.
+
+    >>> _meant_elsewhere("seq_len")
+    'set batch.sequence_length, or --seq, to {value} instead'
+    """
+    return MEANT.get(same_elsewhere(key, MEANT), "")
 
 
 def _of_ranks(key: str, value: str, whole: Mapping[str, object]) -> Fix | None:

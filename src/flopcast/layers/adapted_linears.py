@@ -17,6 +17,10 @@ from flopcast.records import Record, replace
 Target = Literal[
     "q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "expert_gate", "expert_up", "expert_down"
 ]
+OTHER_NAMES = {  # a name in the code of Llama, or in transformers → its linear layer
+    "wq": "q", "wk": "k", "wv": "v", "wo": "out", "o_proj": "out", "output_proj": "out", "out_proj": "out",
+    "gate_proj": "gate", "up_proj": "up", "down_proj": "down",
+}  # fmt: skip
 FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter beside all of these
 
 
@@ -127,3 +131,12 @@ def separate_linears(blocks: Iterable[Block], hidden: int) -> tuple[Target, ...]
     known = [linears(block, hidden) for block in blocks]
     separate: tuple[Target, ...] = tuple(name for name in get_args(Target) if name not in FUSED)
     return tuple(name for name in separate if all(name in one and not one[name].experts for one in known))
+
+
+def meant_linear(name: str) -> str:
+    """Return the linear layer with this name in the code of Llama or in transformers; "" if none has it.
+
+    >>> meant_linear("layers.0.attention.wo"), meant_linear("router")
+    ('out', '')
+    """
+    return OTHER_NAMES.get(name.rpartition(".")[2], "")

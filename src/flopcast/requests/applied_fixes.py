@@ -84,7 +84,9 @@ def with_stated_homes(problems: Sequence[Problem], document: Document) -> list[P
         home, _, name = path.rpartition(".")
         stated, held = _stated(value_at(document.data, path_of(home)), name) if home else ("", "")
         fix = f"remove {problem.field}, because {home}.{stated} is given"
-        if problem.field == "batch":
+        if problem.where.startswith(ARGUMENT) and home:  # a change replaces what the job states
+            fix = f"write {home}.{stated}={in_words(problem.value)}"
+        elif problem.field == "batch":
             fix = (
                 f"remove batch, or write batch: {{seq: {problem.value}}}, because {home}.{stated} is given"
             )

@@ -179,6 +179,8 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
         allowed = f"one file (several only in the formats {', '.join(several)})"
         because = "in all other formats, one file describes the whole job"
         fix = f"remove {names}, or write changes of the job as KEY=VALUE"
+        near = [name for name in several if name == _most_similar(first)]
+        fix = f"add --kind {near[0]}" if near and not kind else fix
         raise spec_error(names, names, allowed, because, fix, first.name, "cannot be given after this file")
     merged = KINDS[fit].merged
     return (merged(documents) if merged else documents[0]), fit

@@ -6,7 +6,7 @@ Elsewhere: the values of the file (config_reader.py), the meaning of its keys (o
 names (library/catalog.py), placements (spec/offload.py), further models (workload/companions.py).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from math import prod
 
 from flopcast.errors import MISSING, SpecError
@@ -15,6 +15,7 @@ from flopcast.files.yaml_text import Document, line_in
 from flopcast.interop.configs.config_reader import SLIP, ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import Keys, keys_of
+from flopcast.layers.adapted_linears import meant_linear
 from flopcast.library import catalog
 from flopcast.library.hub import misspelt
 from flopcast.spec.divisors import divisors, nearest_multiples, undivided
@@ -247,7 +248,7 @@ class JobReader(ConfigReader):
         """Return whether adapters apply to all linear layers: the key is missing or names them all."""
         return self.raw(key) in (None, "all-linear", ["all-linear"], *words)
 
-    def linears(self, key: str, named: Mapping[str, str], known: Collection[str]) -> list[str]:
+    def linears(self, key: str, named: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
         """Return the linear layers with adapters; report unknown layers, and a file that names none.
 
         `named` maps names in the file to linear layers, and to "" if they are not among the `known` ones.
@@ -259,6 +260,7 @@ class JobReader(ConfigReader):
                 free = [each for each in (*known, *every) if each not in named]
                 near = nearest(name, free, len(free), least_ratio=0.8)
                 near = [each for each in free if each in near and len(each) == len(near[0])]
+                near = near or [each for each in free if known.get(each) == meant_linear(name)]
                 fix = f"write {near[0]} in place of {name}" if near else f"remove {name}"
                 self.fault(key, ", ".join(known), f"adapters of {name} are not supported yet", fix)
         targets = list(dict.fromkeys(filter(None, named.values())))

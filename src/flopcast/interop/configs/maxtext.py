@@ -169,7 +169,8 @@ def _batch(reader: JobReader, ranks: int) -> None:
         fewer = total == int(total) and whole % int(total) == 0 and stages == 1
         tensor = reader.degree("tensor_parallel") * whole // int(total) if fewer else 1
         other = f", or set {ICI.format('tensor')} to {tensor}" if fewer else ""
-        reader.fault(key, allowed, because, f"write {whole / ranks:g}{other}")
+        near = max(1, round(total / whole)) * whole / ranks
+        reader.fault(key, allowed, because, f"write {near:g}{other}")
         return
     reader.put(("plan", "micro_batch"), int(total) // whole, key)
     reader.put(("plan", "global_batch"), int(total) * steps, steps_key, key)

@@ -27,6 +27,15 @@ FLAG = re.compile(r"--?[A-Za-z]")
 TRUTHS = ("true", "false")  # may follow a switch: `--enable-chunked-prefill False` of older releases
 
 
+ENGINES = ("vllm", "sglang", "trtllm")  # whose users mistake the keys of one for those of another
+SAME_MEANING = (  # keys of these engines
+    ("gpu-memory-utilization", "mem-fraction-static", "kv-cache-config.free-gpu-memory-fraction"),
+    ("max-num-seqs", "max-running-requests", "max-batch-size"),
+    ("max-num-batched-tokens", "chunked-prefill-size", "max-num-tokens"),
+    ("max-model-len", "context-length", "max-seq-len"),
+)
+
+
 class LaunchKeys(Keys):
     """The settings of an engine.
 
@@ -73,6 +82,12 @@ class LaunchKeys(Keys):
     def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
         """Return the verdict on an unknown key, which is an error if it has one of the costly words."""
         found = Keys.judged(self, key, value, given)
+        others = (keys_of_engine(name) for name in ENGINES)
+        if not found.because and (other := next((each for each in others if each.sets(key)), None)):
+            group = next((names for names in SAME_MEANING if key in names), ())
+            because = f"{self.program} has no such key; it is a key of {other.program}"
+            near = next((name for name in group if self.sets(name)), None)
+            return UnknownKey(near=near, because=because, slip=near is not None)
         word = re.search(self.costly, key) if self.costly else None
         if found.because or word is None:
             return found

@@ -24,7 +24,7 @@ from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, PUBLISHED, Column, Header, Place, header_of
 from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
-from flopcast.meant_quantities import meant_count, meant_quantity
+from flopcast.meant_quantities import meant_count, meant_quantity, with_unit_factor
 from flopcast.quantities import parse_quantity
 from flopcast.records import Record, replace
 from flopcast.units import units_of
@@ -290,7 +290,8 @@ def _misspelt(columns: Sequence[str], header: Header) -> dict[str, str]:
 def _of_columns(path: Path, header: Header, names: Mapping[str, str]) -> Problem:
     """Return the fault of misspelt columns, which would not be read."""
     because = f"flopcast reads no column with the name {' or '.join(names)}"
-    fix = f"{', '.join(f'write {right} in place of {other}' for other, right in names.items())} in line 1"
+    renamed = ", ".join(f"write {right} in place of {other}" for other, right in names.items())
+    fix = f"{renamed} in line 1{''.join(with_unit_factor(*each) for each in names.items())}"
     allowed = f"columns with these names: {', '.join(header.columns)}"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
 

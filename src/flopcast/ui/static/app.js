@@ -66,14 +66,14 @@ function work() {
     for (const link of document.querySelectorAll('header nav a, .toolbar nav a'))
       link.href = links[new URL(link.href).pathname] || link.href;
   }
-  function show(made) {
+  function show(made, more) {
     const before = document.getElementById('advice');
     for (const part of answer.querySelectorAll('details[id]')) {
       states[part.id] = part.open;
       if (!('later' in part.dataset)) heights[part.id] = part.offsetHeight;
     }
     answer.innerHTML = made.html;
-    answer.dataset.shown = String(Number(answer.dataset.shown || 0) + 1);
+    if (!more) answer.dataset.shown = String(Number(answer.dataset.shown || 0) + 1);  // answers to changes
     scrolledTo.disconnect();
     for (const part of answer.querySelectorAll('details[id]')) {
       if (part.id in states) part.open = states[part.id];
@@ -172,7 +172,7 @@ function work() {
       }
       if (hold && response.status !== 200) return;
       if (!hold) fill(made.form, made.notes);
-      show(made);
+      show(made, more);
       if (!hold) keep(words().toString(), field, made.links);
       state('');
       if (!hold && !more) advise();
