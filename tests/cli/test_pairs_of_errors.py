@@ -93,7 +93,7 @@ PAIRS = 12  # of each command
 
 
 def errors_of(line, files, parts, wrong, folder):
-    """The beginnings of the errors of a command with some wrong values, as "--plan: plan.zero"."""
+    """The places of the errors, such as "--plan: plan.zero", of a command with some wrong values."""
     values = {name: wrong.get(name, right) for name, (right, *_) in parts.items()}
     for name, text in files.items():
         (folder / name).write_text(text.format(**values), encoding="utf-8")

@@ -78,7 +78,7 @@ def errors(source):
 
 
 def test_rates_of_tensorflow_on_a100_and_v100():
-    """NVIDIA's DLRM with XLA on 1 to 16 devices, with whole tables on each (strategy `memory_balanced`).
+    """NVIDIA's DLRM with XLA on 1 to 16 devices that each hold whole tables (strategy `memory_balanced`).
 
     With mixed precision, vectors are exchanged in 16 bits (Merlin Distributed Embeddings, `_call_base`).
     """

@@ -14,7 +14,7 @@ from flopcast.interop.configs.job_reader import FLAVOURS, JobReader
 from flopcast.interop.configs.keys import Keys, covered, keys_of
 from flopcast.interop.configs.nested_deepspeed import stage_in_name
 from flopcast.interop.configs.torchtitan_stages import dealt
-from flopcast.interop.configs.trainers import TARGETS
+from flopcast.layers.adapted_linears import OF_TRANSFORMERS
 from flopcast.library import catalog
 
 LAWS = settings(max_examples=60)
@@ -328,6 +328,9 @@ def test_a_name_of_a_file_tells_its_stage_or_nothing(name, stage):
 
 
 def test_modules_of_one_place_in_a_block_are_one_linear_whatever_a_model_calls_them():
-    assert {TARGETS[name] for name in ("o_proj", "out_proj")} == {"out"}
-    assert {TARGETS[name] for name in ("qkv_proj", "w_pack", "query_key_value")} == {"qkv"}
-    assert (TARGETS["fc1"], TARGETS["fc2"]) == (TARGETS["up_proj"], TARGETS["down_proj"])
+    assert {OF_TRANSFORMERS[name] for name in ("o_proj", "out_proj")} == {"out"}
+    assert {OF_TRANSFORMERS[name] for name in ("qkv_proj", "w_pack", "query_key_value")} == {"qkv"}
+    assert (OF_TRANSFORMERS["fc1"], OF_TRANSFORMERS["fc2"]) == (
+        OF_TRANSFORMERS["up_proj"],
+        OF_TRANSFORMERS["down_proj"],
+    )

@@ -17,10 +17,12 @@ from flopcast.records import Record, replace
 Target = Literal[
     "q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "expert_gate", "expert_up", "expert_down"
 ]
-OTHER_NAMES = {  # a name in the code of Llama, or in transformers → its linear layer
-    "wq": "q", "wk": "k", "wv": "v", "wo": "out", "o_proj": "out", "output_proj": "out", "out_proj": "out",
-    "gate_proj": "gate", "up_proj": "up", "down_proj": "down",
+OF_TRANSFORMERS = {  # a module's name in transformers → which linear it is
+    "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "out_proj": "out", "gate_proj": "gate",
+    "up_proj": "up", "down_proj": "down", "qkv_proj": "qkv", "gate_up_proj": "gate_up", "w_pack": "qkv",
+    "query_key_value": "qkv", "fc1": "up", "fc2": "down",
 }  # fmt: skip
+OF_LLAMA = {"wq": "q", "wk": "k", "wv": "v", "wo": "out", "output_proj": "out"}  # Meta's code, torchtune
 FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter beside all of these
 
 
@@ -134,9 +136,9 @@ def separate_linears(blocks: Iterable[Block], hidden: int) -> tuple[Target, ...]
 
 
 def meant_linear(name: str) -> str:
-    """Return the linear layer with this name in the code of Llama or in transformers; "" if none has it.
+    """Return the linear layer with this name in transformers or in Meta's code of Llama; "" if none has it.
 
     >>> meant_linear("layers.0.attention.wo"), meant_linear("router")
     ('out', '')
     """
-    return OTHER_NAMES.get(name.rpartition(".")[2], "")
+    return (OF_TRANSFORMERS | OF_LLAMA).get(name.rpartition(".")[2], "")

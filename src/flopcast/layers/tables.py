@@ -4,7 +4,7 @@ Answers: which part of the tables does a rank hold, what does it look up, and wh
 Elsewhere: the blocks that contain look-ups (layers/traced.py), the degree and the way of sharding
 (spec/plan.py), the rules for plans (spec/rules_shared_graphs.py).
 
-The ranks of the expert axis share the tables, in one of four ways:
+The expert-parallel ranks divide the tables among themselves in one of four ways:
 
 - "table": each rank holds whole tables. The numbers of tables differ by at most one, so some ranks look up
   more vectors than others, and all ranks wait for the rank with the most. Ranks send the vectors of all
@@ -15,8 +15,8 @@ The ranks of the expert axis share the tables, in one of four ways:
 - "row": each rank holds some rows of every table, and has a partial sum of each vector of all samples,
   which ranks sum and share (reduce-scatter).
 
-With "table" and "column", a rank copies the vectors of its tables to one array for the all-to-all, and back
-in the backward pass. Kernels of a planner (HugeCTR) write to this array directly.
+With "table" and "column", a rank copies the vectors of its tables into one array before the all-to-all. In
+the backward pass, it copies the gradients out of this array. HugeCTR's kernels use this array directly.
 
 Every rank may hold small tables whole (`is_shared`): their look-ups send nothing, and their gradients are
 reduced like those of other weights.

@@ -51,7 +51,7 @@ class Quantise(AbstractOperator):
         return (self.work().moved_bytes / self.kernels(),)
 
     def kernels(self) -> Counts:
-        """Return the number of kernels that read a tensor: a cast, and one that finds its largest value.
+        """Return how many kernels read a tensor: the cast and, if it needs one, a search for the maximum.
 
         A third kernel, which computes the scale from one number, has no time of its own.
         """

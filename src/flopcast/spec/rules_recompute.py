@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not c.structure.recompute_modules or c.structure.recompute == "selective",
         value=lambda c: ", ".join(c.structure.recompute_modules),
         allowed="no modules, unless recompute is selective",
-        because="only selective recompute can select modules",
+        because="only with selective recompute, you can choose the modules to recompute",
         fix=({"recompute": "selective"}, "remove recompute_modules"),
     ),
     Rule(

@@ -9,7 +9,7 @@ from flopcast.layers.traced import Traced
 from flopcast.spec.checks import Rule, first
 from flopcast.spec.model import Model
 
-RANKS = "embedding tables are sharded over the data-parallel ranks, whose number expert_parallel must state"
+RANKS = "the data-parallel ranks share the embedding tables, so expert_parallel is the number of the ranks"
 
 
 def has_tables(model: Model) -> bool:
@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=lambda c: bool(not c.structure.halo) | (c.plans.expert_parallel == c.plans.data_parallel),
         allowed=lambda c: f"{first(c.plans.data_parallel)} (the value of data_parallel)",
-        because="the data-parallel ranks, whose number expert_parallel must state, share the graph",
+        because="the data-parallel ranks share the graph, so expert_parallel is the number of these ranks",
         fix=lambda c: {"expert_parallel": first(c.plans.data_parallel)},
     ),
 )

@@ -74,7 +74,7 @@ def kernels():
 
 
 def test_the_same_time_is_missing_on_v100_and_a100_and_for_both_lengths(kernels):
-    """It is 65 to 103 ms, although kernels take 104 to 251 ms."""
+    """The unexplained time of a micro-batch is 65 to 103 ms; its kernels take 104 to 251 ms."""
     assert len(kernels) == 19
     for cluster, fitted_s in SESSION_S.items():
         missing = [

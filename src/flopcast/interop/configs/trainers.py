@@ -15,16 +15,11 @@ from flopcast.interop.configs.job_reader import PAGEABLE, SHARDED_STATES, JobRea
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
-from flopcast.layers.adapted_linears import separate_linears
+from flopcast.layers.adapted_linears import OF_TRANSFORMERS, separate_linears
 from flopcast.library import catalog
 from flopcast.records import Record
 from flopcast.spec.switches import TUNING_CODE
 
-TARGETS = {  # a module's name in transformers → which linear it is
-    "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "out_proj": "out", "gate_proj": "gate",
-    "up_proj": "up", "down_proj": "down", "qkv_proj": "qkv", "gate_up_proj": "gate_up", "w_pack": "qkv",
-    "query_key_value": "qkv", "fc1": "up", "fc2": "down",
-}  # fmt: skip
 OF_GATED = {"out_proj": "o_proj", "fc1": "up_proj", "fc2": "down_proj"}  # OPT's name → Llama's
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
@@ -100,11 +95,11 @@ def read_adapters(
     usual : the defaults of the program
     """
     names = reader.texts(targets_key) if reader.has(targets_key) else usual.targets
-    named = {name: TARGETS.get(name.rpartition(".")[2].lower(), "") for name in names}
+    named = {name: OF_TRANSFORMERS.get(name.rpartition(".")[2].lower(), "") for name in names}
     if every:
         named = {linear: linear for linear in _all_linears(reader)}
     _refuse_other_names(reader, targets_key, () if every else names)
-    targets = reader.linears(targets_key, named, TARGETS)
+    targets = reader.linears(targets_key, named, OF_TRANSFORMERS)
     dropout = ("lora_dropout", usual.dropout_fraction)
     reader.put_adapters(targets, targets_key, (rank_key, usual.rank), dropout)
     if quantised:

@@ -99,7 +99,8 @@ def _stages(job: Job, base: str, target: str) -> Flags:
     Raises
     ------
     SpecError
-        The chunks are unequal and not listed. Only DeepSpeed then divides the blocks itself.
+        The plan has unequal chunks but does not list them, and the program is not DeepSpeed, which can
+        divide the blocks by itself.
     """
     plan, blocks = job.plan, job.model.num_blocks
     if len(set(plan.stage_layers)) > 1:

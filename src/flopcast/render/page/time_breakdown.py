@@ -136,7 +136,7 @@ def where(report: Report, parts: Parts = None) -> Section:
 
 
 def _operators(report: Report) -> str:
-    """Return every component with its operators."""
+    """Return the HTML of all components, each with a table of its operators."""
     inside = operators_of(report)
     return "".join(_component(report, name, inside[name]) for name in report.breakdown if inside[name])
 
