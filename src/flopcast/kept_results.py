@@ -95,10 +95,7 @@ class KeptResults:
         self._older: dict[Hashable, object] = {}
 
     def of(self, key: Hashable, make: Callable[[], Result]) -> Result:
-        """Return the kept result, or the one that `make` returns, which is then kept.
-
-        If a key holds the `id` of an object, the result must keep that object alive.
-        """
+        """Return the kept result, or the one that `make` returns, which is then kept."""
         result = self.get(key)
         if result is None:
             result = make()
@@ -157,6 +154,33 @@ class KeptResults:
 
 
 NOTHING_KEPT = KeptResults(0)
+
+
+class Same:
+    """A key for an object without a hash, such as a dict: it is equal only to keys of the same object.
+
+    The key keeps the object alive, so that no other object can take its place.
+
+    Examples
+    --------
+    >>> levels = {"host": 1.0}
+    >>> Same(levels) == Same(levels), Same(levels) == Same(dict(levels))
+    (True, False)
+    """
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: object) -> None:
+        """Make the key of an object."""
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are keys of the same object."""
+        return isinstance(other, Same) and self.of is other.of
+
+    def __hash__(self) -> int:
+        """Return the hash of the identity of the object."""
+        return id(self.of)
 
 
 def content(value: Any) -> Hashable:  # noqa: ANN401 - keys are made of any value

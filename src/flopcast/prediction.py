@@ -75,9 +75,9 @@ def priced_job(job: Job, programs: Programs, book: CurveBook, kept: KeptResults 
             return price_legs(programs, cluster, own_book, factors, kept)
         if not kept:
             return price(programs, cluster, own_book, factors)
-        key = ("prices", id(programs.layers), cluster, job.site, id(own_book))  # of any global batch
-        found = kept.of(key, lambda: (price(programs, cluster, own_book, factors, kept), own_book))
-        return replace(found[0], programs=programs)
+        key = ("prices", programs.layers, cluster, job.site, own_book)  # of any global batch
+        found = kept.of(key, lambda: price(programs, cluster, own_book, factors, kept))
+        return replace(found, programs=programs)
 
     layout = layout_of(job.plan, job.cluster, job.site, axes_of(programs))
     return with_parts(priced_in_groups(job.cluster, book, price_on), layout, job.cluster)

@@ -67,7 +67,7 @@ class Predictor:
             In the same cases as `predict`.
         """
         check_job(job)
-        return memory_report(prediction.programs_of(job, self.results), job.cluster)
+        return memory_report(prediction.programs_of(job, self.results), job.cluster, self.results)
 
     def book(self, job: Job) -> CurveBook:
         """Return the efficiency curves of the job's devices and networks."""

@@ -16,6 +16,7 @@ from flopcast.cost.factors import EXPERT_LAUNCH, Factor, FactorBook
 from flopcast.cost.host import launches_experts
 from flopcast.cost.item_prices import ItemPrice, Priced
 from flopcast.dtypes import Counts
+from flopcast.kept_results import Same
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.records import Record, replace
@@ -25,15 +26,10 @@ NOT_SCALED = (TierCopy, HostUpdate)  # work whose seconds do not simply scale wi
 
 
 class _Levelled(Record, eq=False, kw_only=False):
-    """A price with a row for each set of levels, and the price with each of them alone.
-
-    `bare` and `levels` are the prices without levels and the sets, which the key identifies by address.
-    """
+    """A price with a row for each set of levels, and the price with each of them alone."""
 
     together: ItemPrice
     alone: tuple[ItemPrice, ...]
-    bare: ItemPrice
-    levels: tuple[Levels, ...]
 
 
 def can_be_levelled(bare: Priced) -> bool:
@@ -73,7 +69,7 @@ def levelled(bare: Priced, levels: Sequence[Levels]) -> tuple[Priced, tuple[Pric
         if (ratio != 1.0).any():
             ratios[name] = ratio
     found = _levelled_prices(bare, tuple(levels), ratios)
-    of_item = {item: found[id(price)] for item, price in bare.prices.items()}
+    of_item = {item: found[price] for item, price in bare.prices.items()}
     each = tuple(
         replace(
             bare,
@@ -95,30 +91,30 @@ def _factors_with(book: FactorBook, bare: Priced) -> dict[str, Factor]:
 
 def _levelled_prices(
     bare: Priced, levels: tuple[Levels, ...], ratios: Mapping[str, Counts]
-) -> dict[int, _Levelled]:
-    """Return the prices with each set of levels, by the identity of the price without levels."""
-    addresses = tuple(map(id, levels))
-    found: dict[int, _Levelled] = {}
+) -> dict[ItemPrice, _Levelled]:
+    """Return the prices with each set of levels, by the price without levels."""
+    sets = tuple(map(Same, levels))
+    found: dict[ItemPrice, _Levelled] = {}
     missing: list[tuple[Item, ItemPrice]] = []
     for item, price in bare.prices.items():
-        if id(price) in found:
+        if price in found:
             continue
-        known = bare.kept.get(("levelled", id(price), addresses))
+        known = bare.kept.get(("levelled", price, sets))
         if isinstance(known, _Levelled):
-            found[id(price)] = known
+            found[price] = known
         else:
-            found[id(price)] = _Levelled(price, (price,) * len(levels), price, levels)
+            found[price] = _Levelled(together=price, alone=(price,) * len(levels))
             missing.append((item, price))
     names = [tuple(name for name in price.names(0) if name in ratios) for _, price in missing]
     scaled = [number for number, each in enumerate(names) if each]
     for number, one in zip(scaled, _scaled(missing, names, scaled, ratios, levels), strict=True):
-        found[id(missing[number][1])] = one
+        found[missing[number][1]] = one
     if EXPERT_LAUNCH in ratios:
         for item, price in missing:
             if launches_experts(item):
-                found[id(price)] = _launched(found[id(price)], ratios[EXPERT_LAUNCH])
+                found[price] = _launched(price, found[price], ratios[EXPERT_LAUNCH])
     for _, price in missing:
-        bare.kept.put(("levelled", id(price), addresses), found[id(price)])
+        bare.kept.put(("levelled", price, sets), found[price])
     return found
 
 
@@ -153,13 +149,13 @@ def _scaled(
             replace(price, alone_s=alone_s[row : row + 1, here], moves=moves[row : row + 1, here])
             for row in range(len(levels))
         )
-        found.append(_Levelled(together if len(levels) > 1 else alone[0], alone, price, levels))
+        found.append(_Levelled(together=together if len(levels) > 1 else alone[0], alone=alone))
     return found
 
 
-def _launched(one: _Levelled, ratio: Counts) -> _Levelled:
+def _launched(bare: ItemPrice, one: _Levelled, ratio: Counts) -> _Levelled:
     """Return the price of an item whose launches take longer with each set of levels."""
-    host_s = one.bare.host_s
+    host_s = bare.host_s
     alone = tuple(
         replace(price, host_s=host_s * each) for price, each in zip(one.alone, ratio.tolist(), strict=True)
     )

@@ -47,7 +47,7 @@ from flopcast.cost.pricing import (
 )
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Flags, Floats, constant, distinct
-from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, Same, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
@@ -177,16 +177,16 @@ def _unscaled(
     kernel: str, works: tuple[AbstractOperator, ...], state: Pricing
 ) -> tuple[CurveMatch, UnscaledTimes]:
     """Return the curve of a kernel class and the times of operators by it, which no factor changes."""
-    device, curves = state.cluster.node.device, state.book.curves
+    device = state.cluster.node.device
 
-    def made() -> tuple[CurveMatch, UnscaledTimes, object]:
+    def made() -> tuple[CurveMatch, UnscaledTimes]:
         engine_ratio = device.engine_ratio(works[0].work().unit)
         owner, name = device.curves or device.name, class_of(kernel).curve
         found = state.book.find(owner, name, device.kernel_launch_s, device.relatives, engine_ratio)
-        return found, unscaled_times(works, found.curve, device), (works, device, curves)
+        return found, unscaled_times(works, found.curve, device)
 
-    key = ("unscaled", kernel, id(device), id(curves), *map(id, works))
-    return (state.kept.of(key, made) if state.kept else made())[:2]
+    key = ("unscaled", kernel, device, Same(state.book.curves), works)
+    return state.kept.of(key, made) if state.kept else made()
 
 
 def _of_one_or_several(single: Single, prices: dict[Item, ItemPrice]) -> ItemPrice:

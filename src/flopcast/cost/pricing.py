@@ -6,21 +6,18 @@ Elsewhere: the seconds (price.py, graph_prices.py).
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
-from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST, Factor, FactorBook
-from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.graph_kernels.software import GraphSoftware
 from flopcast.cost.host import graphed, launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, Used
-from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Floats
-from flopcast.kept_results import KeptResults
+from flopcast.kept_results import KeptResults, Same
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
@@ -143,9 +140,9 @@ def place_of(
     """
     context = tuple(factors.context.items()) if factors.levels else ()  # without levels, no sigma grows
     kind = graph.kind if graph else None
-    numbers = id(book.curves), id(book.graphs), id(factors.levels)
+    numbers = Same(book.curves), Same(book.graphs), Same(factors.levels)
     key = ("place", _without_contention(stack), machine, factors.site, context, numbers, kind)
-    return kept.of(key, lambda: _Place(book.curves, book.graphs, factors.levels))
+    return kept.of(key, object)  # an object is quick to hash
 
 
 @cached_results(64)
@@ -160,14 +157,6 @@ def one_node(cluster: Cluster, site: Site) -> Hashable:
     determines the time.
     """
     return cluster.node, cluster.num_devices if site.clock_spread_fraction > 0 else 0
-
-
-class _Place(Record, eq=False, kw_only=False):
-    """What prices depend on beside items; it keeps alive what is identified by its address."""
-
-    curves: Mapping[tuple[str, str], Curve]
-    graphs: Mapping[str, Efficiencies]
-    levels: Mapping[str, FittedLevel]
 
 
 class Partly(Record, eq=False, kw_only=False):

@@ -109,14 +109,14 @@ def _alone_seconds(
     if kept:
         arrays: dict[int, bytes] = {}
         ranks = {axis: digest(group, arrays) for (axis, narrow), group in once.groups.items() if narrow}
-        keys = [(id(place), digest(item.work, arrays), _ranks(item, ranks)) for item in once.items]
+        keys = [(place, digest(item.work, arrays), _ranks(item, ranks)) for item in once.items]
 
-    def made(places: list[int]) -> list[tuple[Floats, object]]:
+    def made(places: list[int]) -> list[Floats]:
         items = tuple(once.items[i] for i in places)
         price_all(replace(once, items=items, narrowed=(True,) * len(items)), state)
-        return [(state.prices[item].alone_s, place) for item in items]
+        return [state.prices[item].alone_s for item in items]
 
-    return tuple(alone_s for alone_s, _ in kept.of_each(keys, made))
+    return tuple(kept.of_each(keys, made))
 
 
 def _ranks(item: Item, by_axis: Mapping[str, bytes]) -> bytes:

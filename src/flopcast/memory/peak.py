@@ -17,14 +17,11 @@ plan fits is decided in verdict.py.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
-from functools import cache
-from typing import Any
 
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
-from flopcast.kept_results import KeptResults
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes, held_bytes
 from flopcast.memory.categories import DRIVER, STANDING, UPDATE, sizes
 from flopcast.memory.in_flight import NOTHING, InFlight, fullest
@@ -36,8 +33,6 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.orders import filled_after, order_of
 from flopcast.spec.rows import of_rows
 from flopcast.workload.program import Programs
-
-PEAKS = KeptResults(64)  # of single plans
 
 
 class PeakMemory(Record, eq=False):
@@ -82,8 +77,11 @@ class FullestMoment(Record, eq=False):
     high_bytes: Floats
 
 
-def peak_memory(programs: Programs) -> PeakMemory:
+def peak_memory(programs: Programs, kept: KeptResults = NOTHING_KEPT) -> PeakMemory:
     """Return the memory of every stage class of every plan.
+
+    Of a single plan, `kept` holds results of earlier programs, which are used again for programs that
+    differ only in their global batch (prediction.py).
 
     The peak of a stage is the larger of the fullest moment of the order and the update. The stack describes
     further memory of the software (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
@@ -91,33 +89,16 @@ def peak_memory(programs: Programs) -> PeakMemory:
     plans = programs.plans
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
 
-    def made() -> tuple[PeakMemory, Programs]:
+    def made() -> PeakMemory:
         weights = CategoryBytes.of(programs)
         every = np.arange(weights.shape[0])
         held = held_bytes(programs, weights, every, micro_batches[:, 0])
-        return _with_working(programs, weights, held), programs
+        return _with_working(programs, weights, held)
 
-    if plans.size > 1:
-        return made()[0]
+    if plans.size > 1 or not kept:
+        return made()
     in_flight = float(micro_batches.item()), bool(plans.num_micro_batches == 1)
-    return PEAKS.of((*_but_for_the_batch(programs), *in_flight), made)[0]
-
-
-def _but_for_the_batch(programs: Programs) -> tuple[int, ...]:
-    """Return a key that is equal for programs that differ only in their global batch (prediction.py).
-
-    It holds the identities of all parts, so it is valid only as long as one of the programs exists.
-    """
-    ends = (programs, "workload"), (programs.workload, "plans"), (programs.plans, "global_batch")
-    return tuple(
-        [id(getattr(whole, name)) for whole, left_out in ends for name in _names(type(whole), left_out)]
-    )
-
-
-@cache
-def _names(kind: Any, left_out: str) -> tuple[str, ...]:  # noqa: ANN401 - the class of a record
-    """Return the names of the fields of a record, without one of them."""
-    return tuple(each.name for each in fields(kind) if each.name != left_out)
+    return kept.of(("peak", programs.layers, programs.legs, programs.stack, *in_flight), made)
 
 
 def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestMoment:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flopcast.dtypes import Floats
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.tiers import TierMemory, tier_memories
 from flopcast.memory.verdict import VERDICTS, Verdict, allocated_interval, verdict
@@ -144,7 +145,7 @@ class MemoryReport(Record, Summarised, slots=False, repr=False):
 
 
 @lru_cache(maxsize=8)  # a command often needs the memory before the prediction
-def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
+def memory_report(programs: Programs, cluster: Cluster, kept: KeptResults = NOTHING_KEPT) -> MemoryReport:
     """Return the memory of the fullest stage and of all stages of the first plan.
 
     The last 8 results are cached.
@@ -152,7 +153,7 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
     The memory of equal stages is that of the fullest of them (memory/peak.py). The memory of a single stage
     follows from its own order of tasks (memory/curve.py).
     """
-    memory = peak_memory(programs)
+    memory = peak_memory(programs, kept)
     worst, capacity_bytes = _fullest(programs, memory, cluster)
     of_fullest = {name: _first_plan(size, worst) for name, size in memory.by_category.items()}
     seen = seen_bytes(memory, cluster)

@@ -123,7 +123,8 @@ class Report(Record, Summarised, eq=False, slots=False, repr=False):
     @cached_property
     def memory(self) -> MemoryReport:
         """Return the memory of the job on each device."""
-        return memory_report(self.priced.programs, self.job.cluster)
+        equal = (*self.priced.equal, self.priced)[0]  # with the results of earlier predictions
+        return memory_report(self.priced.programs, self.job.cluster, equal.kept)
 
     @cached_property
     def cost(self) -> StepCost:

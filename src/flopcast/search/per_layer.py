@@ -302,7 +302,7 @@ def _memory(search: _Search, plan: Plan) -> tuple[Programs, Floats, float]:
     """
     job = search.with_plan(plan)
     programs = programs_of(job, search.kept)
-    high_bytes = peak_memory(programs).high_bytes[0][programs.stages.of(0).stage_class]
+    high_bytes = peak_memory(programs, search.kept).high_bytes[0][programs.stages.of(0).stage_class]
     return programs, high_bytes, float(outside_ratio(programs, job.cluster).max())
 
 

@@ -298,6 +298,6 @@ def _fits(job: Job, headroom_fraction: float | None, kept: KeptResults) -> bool:
     """Return whether the plan fits the part of the memory that may be used."""
     workload = lower(job.model, one_plan(job.plan), job.batch, kept)
     programs = realise(workload, job.software, kept=kept)
-    on_device = within_memory(peak_memory(programs), job.cluster, headroom_fraction).all()
+    on_device = within_memory(peak_memory(programs, kept), job.cluster, headroom_fraction).all()
     outside = outside_ratio(programs, job.cluster)
     return bool(on_device and (with_outside(np.zeros(1), outside, headroom_fraction) <= 1.0).all())

@@ -125,19 +125,18 @@ def layer_paths(
     slowing = priced.programs.stack.contention.kernel_share  # and of the stack: no price depends on it
     kinds = tuple(map(_kind, items, prices))
     key = ("paths", kinds, streams, columns, apart, slowing)
-    made = priced.kept.large.of(key, lambda: (_paths(items, streams, priced, columns), prices), _bytes_of)
-    return made[0]
+    return priced.kept.large.of(key, lambda: _paths(items, streams, priced, columns), _bytes_of)
 
 
-def _bytes_of(made: tuple[Paths, list[ItemPrice]]) -> int:
+def _bytes_of(paths: Paths) -> int:
     """Return the bytes of the matrices of a layer."""
-    return made[0].longest_s.nbytes + made[0].counts.nbytes
+    return paths.longest_s.nbytes + paths.counts.nbytes
 
 
 def _kind(item: Item, price: ItemPrice) -> Hashable:
     """Return what the matrix of a layer asks of an item; equal prices tell of equal work."""
     how = item.stream, item.waits, item.when, item.overlapped, launches_experts(item)
-    return id(price), *how, None if item.count is ONE else content(item.count)
+    return price, *how, None if item.count is ONE else content(item.count)
 
 
 def _paths(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: Columns) -> Paths:

@@ -97,23 +97,22 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     )
     gathers = waits_for_gathers(segments)
 
-    def made() -> tuple[Simulated, tuple[Paths, ...]]:
+    def made() -> Simulated:
         places = tuple(_places(columns))
         state = starts(streams, places[0].width)
         for layer, segment, place in zip(layers, segments, places, strict=True):
             state = repeated(state, layer, segment.repeat, place)
-        return _ends(_everywhere(state, segments[0].repeat.shape), streams, items, gathers), layers
+        return _ends(_everywhere(state, segments[0].repeat.shape), streams, items, gathers)
 
     if not priced.kept:
-        return made()[0]
+        return made()
     repeats = tuple(content(segment.repeat) for segment in segments)
-    key = ("program", tuple(map(id, layers)), repeats, streams, content(gathers))
-    return replace(priced.kept.large.of(key, made, _bytes_of)[0], columns=items)
+    key = ("program", layers, repeats, streams, content(gathers))
+    return replace(priced.kept.large.of(key, made, _bytes_of), columns=items)
 
 
-def _bytes_of(made: tuple[Simulated, tuple[Paths, ...]]) -> int:
+def _bytes_of(found: Simulated) -> int:
     """Return the bytes of the counts of a simulated program, which are most of it."""
-    found = made[0]
     each = (found.counts, found.tail_counts, found.reduction_counts, found.lost_counts)
     return sum(counts.nbytes for counts in each)
 

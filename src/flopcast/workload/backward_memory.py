@@ -84,11 +84,11 @@ def _alike(forward: tuple[Item, ...]) -> Iterator[tuple[np.ndarray, tuple[Item, 
     if not counted:
         yield np.ones((1, 1), dtype=bool), forward
         return
-    absent = {id(item): item.count[:, 0] == 0.0 for item in counted}
+    absent = {item: item.count[:, 0] == 0.0 for item in counted}
     alike = equal_rows([*{column.tobytes(): column for column in absent.values()}.values()])
     for number, row in enumerate(alike.first.tolist()):
         rows = (alike.group == number)[:, None]
-        yield rows, tuple(item for item in forward if id(item) not in absent or not absent[id(item)][row])
+        yield rows, tuple(item for item in forward if item not in absent or not absent[item][row])
 
 
 def _peak_of_rows(

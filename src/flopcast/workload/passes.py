@@ -311,20 +311,20 @@ def _before_stages(
     """Return a layer after the passes that see neither schedule nor stages, and what these changed."""
     logical = layer.logical  # `alike` has one object for each of `seen`, which is quick to hash
 
-    def made() -> tuple[Layer, list[Accounting], object]:
-        return *_after(passes_of(seen[0].stack), layer, seen[0]), alike
+    def made() -> tuple[Layer, list[Accounting]]:
+        return _after(passes_of(seen[0].stack), layer, seen[0])
 
-    def behind() -> tuple[Layer, list[Accounting], object]:
-        return *_after(BEHIND_CHECKPOINT, replace(same, logical=logical), seen[1]), (same, alike)
+    def behind() -> tuple[Layer, list[Accounting]]:
+        return _after(BEHIND_CHECKPOINT, replace(same, logical=logical), seen[1])
 
     if kept:
         parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, logical.split)
-        same, changed, _ = kept.of(("layer", id(logical.forward), content(parts), id(alike[0])), made)
-        beside = tuple((id(each.forward), each.count) for each in logical.companions)
-        whole, added, _ = kept.of(("placed", id(same), beside, id(alike[1])), behind)
+        same, changed = kept.of(("layer", logical.forward, content(parts), alike[0]), made)
+        beside = tuple((each.forward, each.count) for each in logical.companions)
+        whole, added = kept.of(("placed", same, beside, alike[1]), behind)
     else:
-        same, changed, _ = made()
-        whole, added, _ = behind()
+        same, changed = made()
+        whole, added = behind()
     return whole, (*changed, *added)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.kept_results import Same
 from flopcast.layers.base import Split, Weight, activation_bytes
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
@@ -261,10 +262,10 @@ def account_of(name: str, part: str, before: Iterable[Item], after: Iterable[Ite
     return Accounting(rewrite=name, layer=part, taken=taken, put=put) if taken or put else None
 
 
-def _operators(items: tuple[Item, ...]) -> Counter[tuple[int, int]]:
+def _operators(items: tuple[Item, ...]) -> Counter[tuple[AbstractOperator, Same]]:
     """Return how often each operator occurs in items, by the identity of its work and of its count."""
     return Counter(
-        (id(item.work), id(item.count)) for item in items if isinstance(item.work, AbstractOperator)
+        (item.work, Same(item.count)) for item in items if isinstance(item.work, AbstractOperator)
     )
 
 

@@ -259,8 +259,8 @@ def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Sus
     Memory is computed first, because it needs no times.
     """
     try:
-        programs = programs_of(job, report.priced.kept)
-        if memory_report(programs, job.cluster).verdict == "does not fit":
+        kept = report.priced.kept
+        if memory_report(programs_of(job, kept), job.cluster, kept).verdict == "does not fit":
             return None
         faster = predict(job)
     except SpecError:

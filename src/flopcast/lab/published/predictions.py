@@ -242,10 +242,7 @@ class Predictions:
         else:
             books = [replace(book, levels=levels) for levels in sets]
             reports = tuple(prediction.predict(job, one, self._kept) for one in books)
-        programs = bare.programs
-        _, memory = self._kept.of(
-            ("memory", id(programs), job.cluster), lambda: (programs, reports[0].memory)
-        )
+        memory = self._kept.of(("memory", bare.programs, job.cluster), lambda: reports[0].memory)
         for report in reports:
             vars(report)["memory"] = memory
         return reports

@@ -14,7 +14,6 @@ from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.validation.profiler_components import component_seconds, sums_in_layer
 from flopcast.lab.validation.suite import Suite, SuiteRow, step_time_of_rate
-from flopcast.memory.peak import peak_memory
 from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
@@ -176,7 +175,7 @@ def _compared(
             measured_memory_bytes=measured.allocated_bytes,
             predicted_memory_bytes=report.memory.per_stage[0].allocated_bytes,
             measured_resident_bytes=measured.resident_bytes,
-            predicted_resident_bytes=float(peak_memory(programs).resident_bytes[0, first]),
+            predicted_resident_bytes=float(report.memory.peaks.resident_bytes[0, first]),
             assumptions=assumptions,
             factors=report.factors,
             breakdown=report.breakdown,
