@@ -239,6 +239,7 @@ CANONICAL: dict[str, Canonical] = {
     **_each("constant random", "movement", has_gradient=False),
     **_each("gather", "gather", saves=("second",)),
     **_each("embedding embedding_bag", "gather", saves=("second",), reads_table=True),
+    **_each("neighbour_attention", "gather", saves=("inputs",)),
     **_each("scatter segment_reduce", "scatter", saves=("second",)),
     **_each("nonzero", "sort", has_gradient=False),
     **_each("top_k", "sort", saves=("positions",), passes=2.0),

@@ -78,6 +78,11 @@ class Lowering(Record, eq=False, slots=False):
         """Return whether the work of an operator grows with the batch."""
         return any(name in self.of_batch for name in node.outputs)
 
+    def reads_data(self, node: GraphNode) -> bool:
+        """Return whether a product reads data without a gradient, such as features, and a weight with one."""
+        first, second = node.inputs[:2]
+        return first not in self.with_gradient and second in self.with_gradient
+
     @cached_property
     def readers(self) -> dict[str, list[tuple[GraphNode, str]]]:
         """Return, for each tensor with memory, the operators through which its gradient flows back.

@@ -38,7 +38,10 @@ def _linear(known: Lowering, node: GraphNode) -> Made:
 def _product(known: Lowering, node: GraphNode, n: int, terms: Number) -> Fields:
     """Return the fields of a GEMM with `n` columns."""
     rows = known.graph.tensors[node.outputs[0]].elements / n
-    return {"kind": "matmul", "m": known.size(rows, known.grows(node)), "n": n, "k": plain(terms)}
+    fields: Fields = {"kind": "matmul", "m": known.size(rows, known.grows(node)), "n": n, "k": plain(terms)}
+    if known.reads_data(node):
+        fields["reads_data"] = True
+    return fields
 
 
 def _batched(known: Lowering, node: GraphNode, shape: tuple[int, ...], terms: Number) -> Made:

@@ -66,7 +66,7 @@ def _steps(known: Lowering, node: GraphNode) -> Iterator[Step]:
     )
     if make and not reads:  # of two constants, such as queries that are weights
         reads = (known.root(node.inputs[0]),)
-    fields, keeps = (make or _pass)(known, node)
+    fields, keeps = (make or PASSES.get(node.operator, _pass))(known, node)
     if fields.get("keeps_input") is not False and make and reads:
         known.kept.update(reads[:1])
     yield Step(
@@ -169,6 +169,29 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
     if operator.is_fusible:
         fields["fusible"] = True
     return fields, keeps
+
+
+def _neighbour_attention(known: Lowering, node: GraphNode) -> Made:
+    """Return attention over the edges of a graph in one kernel (mha_gat_n2n of cuGraph).
+
+    The forward kernel reads the vector of the source of each edge for the score and again for the sum. The
+    backward kernel reads it once more and adds its gradient in fp32 by atomic operations, in a tensor that
+    is set to zero before and cast afterwards.
+    """
+    sources, targets, picked = known.graph.read(node)
+    own, other = known.elements(sources), known.elements(targets)
+    rows = picked.elements * own / sources.shape[0]
+    keeps = tuple(_keeps(known, node))
+    fields: Fields = {
+        "kind": "graph_pass", "family": "gather", "operator": node.operator,
+        "moved": known.size(2.0 * rows + 2.0 * other + known.elements(picked)),
+        "moved_backward": known.size(5.0 * rows + 5.0 * own + 3.0 * other + known.elements(picked)),
+        "read": [known.size(rows), known.size(other)], "written": known.size(other),
+    }  # fmt: skip
+    return fields, keeps
+
+
+PASSES = {"neighbour_attention": _neighbour_attention}
 
 
 def _row(graph: OperatorGraph, node: GraphNode) -> int:

@@ -169,18 +169,21 @@ class TracedMatmul(AbstractTracedOperator):
         Number of columns of the output.
     k : Size
         Length of the sum for each element of the output.
+    reads_data : bool
+        Whether the input is data, such as features, which has no gradient.
     """
 
     kind: Literal["matmul"] = "matmul"
     m: Size
     n: Size
     k: Size
+    reads_data: bool = False
 
     def work(self, split: Split) -> AbstractOperator:
         """Return the product on one micro-batch."""
         n = self.n.of(split) / self.cut("column", split=split)
         k = self.k.of(split) / self.cut("row", split=split)
-        return Matmul(m=self.m.of(split), n=n, k=k, dtype=split.dtype)
+        return Matmul(m=self.m.of(split), n=n, k=k, dtype=split.dtype, reads_data=self.reads_data)
 
     def summed(self, split: Split) -> Counts | None:
         """Return the whole output of a GEMM of which each rank computes a partial sum."""

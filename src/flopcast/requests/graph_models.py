@@ -1,16 +1,23 @@
-"""Models in files that other programs exported: ONNX files and archives of torch.export.
+"""Models in files that describe graphs: ONNX files, archives of torch.export, and sampled networks.
 
 Answers: which model does such a file describe, for the sizes that a request states?
 Elsewhere: the formats (interop/graphs/), how a graph becomes a model (graph/model_of_graph.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flopcast.errors import spec_error
 from flopcast.files.validate import build
-from flopcast.files.yaml_text import Document
-from flopcast.spec.graph_file import ENDINGS, GraphFile
+from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.library.catalog import folder
+from flopcast.spec.graph_file import ENDINGS, SAMPLED, GraphFile
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from flopcast.graph.operator_graph import OperatorGraph
 
 AUTOCAST_NOTE = "graph: under autocast, norms, softmax and sums run in fp32, and GEMMs in 16 bits"
 
@@ -21,7 +28,7 @@ def is_graph(path: str) -> bool:
     >>> is_graph("models/resnet50.onnx"), is_graph("job.yaml")
     (True, False)
     """
-    return Path(path).suffix.lower() in ENDINGS
+    return path.lower().endswith(ENDINGS)
 
 
 def stated_graph(document: Document) -> GraphFile | None:
@@ -55,16 +62,15 @@ def graph_model(
         The file cannot be read, is damaged or too large, or a size is missing.
     """
     from flopcast.graph.model_of_graph import model_of_graph
-    from flopcast.interop.graphs.archive import read_archive
-    from flopcast.interop.graphs.onnx_file import read_onnx
     from flopcast.interop.graphs.symbols import sizes_of
 
-    place = Path(path)
+    place: Traversable | Path = Path(path)
+    if not place.is_file() and path.endswith(SAMPLED):
+        place = folder("graphs") / path
     if not place.is_file():
         allowed, because = "a file that exists", "there is no such file"
         raise spec_error("model", path, allowed, because, "check the path", where)
-    read = read_onnx if place.suffix.lower() == ENDINGS[0] else read_archive
-    graph = read(place, str(place), sizes_of(sizes))
+    graph = _graph(place, path, sizes_of(sizes))
     if not autocast:
         model, notes = model_of_graph(graph)
         return Document(path, model, {}), notes
@@ -72,6 +78,38 @@ def graph_model(
 
     model, notes = model_of_graph(under_autocast(graph))
     return Document(path, model, {}), (*notes, AUTOCAST_NOTE)
+
+
+def _graph(place: "Traversable | Path", path: str, sizes: Mapping[str, int]) -> "OperatorGraph":
+    """Return the graph of operators in a file with one of the known endings."""
+    if path.lower().endswith(SAMPLED):
+        return sampled_graph(read_yaml(place.read_bytes(), path), sizes)
+    if path.lower().endswith(ENDINGS[0]):
+        from flopcast.interop.graphs.onnx_file import read_onnx
+
+        return read_onnx(Path(path), path, sizes)
+    from flopcast.interop.graphs.archive import read_archive
+
+    return read_archive(Path(path), path, sizes)
+
+
+def sampled_graph(document: Document, sizes: Mapping[str, int]) -> "OperatorGraph":
+    """Return the graph of a network that samples neighbours, for a batch of seeds.
+
+    Raises
+    ------
+    SpecError
+        The description has errors, or a size other than `batch`, the number of seeds, is given.
+    """
+    from flopcast.graph.relational_attention import relational_attention
+    from flopcast.graph.sampled_network import SampledNetwork
+    from flopcast.interop.graphs.symbols import BATCH, Symbols
+
+    network = build(SampledNetwork, document, document.data)
+    symbols = Symbols(given=sizes)
+    seeds = symbols.value(BATCH, "the number of seeds that one device samples for a step")
+    symbols.require(document.name)
+    return relational_attention(network, seeds)
 
 
 def refuse_graph_options(sizes: Sequence[str], autocast: bool) -> None:

@@ -11,12 +11,13 @@ from pydantic import AfterValidator, Field
 
 from flopcast.strict_model import StrictModel
 
-ENDINGS = (".onnx", ".pt2")
+SAMPLED = ".sampled.yaml"
+ENDINGS = (".onnx", ".pt2", SAMPLED)
 
 
 def _of_graph(path: str) -> str:
     if not path.lower().endswith(ENDINGS):
-        raise ValueError(f"a path that ends in {' or '.join(ENDINGS)}")
+        raise ValueError(f"a path that ends in {', '.join(ENDINGS[:-1])} or {SAMPLED}")
     return path
 
 
@@ -26,10 +27,10 @@ class GraphFile(StrictModel):
     Attributes
     ----------
     graph : str
-        Path of an ONNX file or an archive of torch.export.
+        Path of an ONNX file, an archive of torch.export, or a graph network that samples neighbours.
     sizes : mapping of str to int
         Values of the symbolic sizes of the graph, by name. "batch" is the number of samples of the example
-        input.
+        input, or of seeds in a sampled batch.
     autocast : bool
         Whether the model runs under PyTorch's automatic mixed precision: norms, softmax and sums in fp32,
         GEMMs in 16 bits.
