@@ -12,7 +12,8 @@ end at the same type are stacked and added (HeteroGraphConv of DGL). The input f
 References
 ----------
 R-GAT: arXiv:1904.05811. MLPerf's network: mlcommons/training, graph_neural_network. NVIDIA's software: DGL
-with cuGraph's attention (mha_gat_n2n), which computes gradients of sources in fp32.
+with cuGraph's attention (mha_gat_n2n), whose gradients have 16 bits (CUGRAPH_SWITCHES=0010 in
+run_and_time.sh of the submissions).
 """
 
 from collections.abc import Mapping, Sequence

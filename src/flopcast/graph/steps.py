@@ -175,8 +175,8 @@ def _neighbour_attention(known: Lowering, node: GraphNode) -> Made:
     """Return attention over the edges of a graph in one kernel (mha_gat_n2n of cuGraph).
 
     The forward kernel reads the vector of the source of each edge for the score and again for the sum. The
-    backward kernel reads it once more and adds its gradient in fp32 by atomic operations, in a tensor that
-    is set to zero before and cast afterwards.
+    backward kernel reads it once more and adds its gradient by atomic operations, in a tensor that is set
+    to zero before.
     """
     sources, targets, picked = known.graph.read(node)
     own, other = known.elements(sources), known.elements(targets)
@@ -185,7 +185,7 @@ def _neighbour_attention(known: Lowering, node: GraphNode) -> Made:
     fields: Fields = {
         "kind": "graph_pass", "family": "gather", "operator": node.operator,
         "moved": known.size(2.0 * rows + 2.0 * other + known.elements(picked)),
-        "moved_backward": known.size(5.0 * rows + 5.0 * own + 3.0 * other + known.elements(picked)),
+        "moved_backward": known.size(3.0 * rows + own + 3.0 * other + known.elements(picked)),
         "read": [known.size(rows), known.size(other)], "written": known.size(other),
     }  # fmt: skip
     return fields, keeps
