@@ -86,7 +86,7 @@ def test_rates_of_tensorflow_on_a100_and_v100():
 
     assert len(found) == 13
     assert median(map(abs, found)) < 0.08
-    assert max(map(abs, found)) < 0.25
+    assert max(map(abs, found)) < 0.26
 
 
 def test_eager_mixed_precision_of_2020_takes_longer_than_predicted():

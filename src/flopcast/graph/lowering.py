@@ -79,7 +79,7 @@ class Lowering(Record, eq=False, slots=False):
         return any(name in self.of_batch for name in node.outputs)
 
     def reads_data(self, node: GraphNode) -> bool:
-        """Return whether a product reads data without a gradient, such as features, and a weight with one."""
+        """Return whether a product multiplies data without a gradient by a trained weight."""
         first, second = node.inputs[:2]
         return first not in self.with_gradient and second in self.with_gradient
 

@@ -47,18 +47,13 @@ def relational_attention(network: SampledNetwork, seeds: int) -> OperatorGraph:
     )
 
 
-def feature_bytes(network: SampledNetwork, seeds: int) -> float:
-    """Return the bytes of the features of the nodes of a batch."""
-    nodes = sum(hops_of(network, seeds)[-1].nodes.values())
-    return nodes * network.features * ELEMENT_BYTES[network.feature_format]
-
-
 def _note(network: SampledNetwork, hops: Sequence[Hop], seeds: int) -> str:
     nodes, edges = sum(hops[-1].nodes.values()), sum(sum(hop.edges.values()) for hop in hops)
+    sample_kb = nodes * network.features * ELEMENT_BYTES[network.feature_format] / seeds / 1e3
     return (
         f"graph: a batch of {seeds:,} seeds contains about {nodes / 1e6:.2f} million nodes and"
-        f" {edges / 1e6:.2f} million edges, whose features have"
-        f" {feature_bytes(network, seeds) / 1e9:.2f} GB"
+        f" {edges / 1e6:.2f} million edges; with features in the memories of all devices of a node,"
+        f" --loader gather={sample_kb:.0f}kB@peers predicts whether the gather limits the step"
     )
 
 

@@ -1,14 +1,15 @@
 """Graph networks that are trained on sampled neighbours: how many nodes and edges a batch contains.
 
-Answers: how many different nodes does each hop reach, if each node samples some neighbours of each relation?
+Answers: how many different nodes does each hop reach, if each node samples some edges of each relation?
 Elsewhere: the operators of the network on these nodes (relational_attention.py).
 
 Every node samples up to `fan_out` edges of each relation that ends at it, and only new nodes sample again,
 as in PyG. The degrees of nodes follow a geometric distribution, which has the most entropy of all with a
-known mean. A node that an edge reaches has more edges of this relation than a mean node, in proportion to
-its degree, and one of them leads back. Different nodes among drawn ones are counted by the birthday formula
-N (1 - exp(-n / N)). If sources differ much in popularity, the number of edges and of different sources in a
-part of the graph determine a power law instead (Heaps' law).
+known mean. Edges reach nodes in proportion to their degrees. A reached node therefore has more edges of
+this relation than a mean node, and one of them leads back. If n drawn edges begin at N nodes of mean degree
+d, the birthday formula N (1 - exp(-n k / (N d))) for nodes of degree k, averaged over all degrees, gives
+n / (1 + n / N) different nodes. If sources differ more in popularity, the number of edges and of different
+sources in a part of the graph determine a power law instead (Heaps' law).
 
 References
 ----------
@@ -16,7 +17,7 @@ Sampling: GraphSAGE, arXiv:1706.02216. Sizes of parts of a graph: IGB, arXiv:230
 """
 
 from collections.abc import Mapping
-from math import exp, log, prod
+from math import log, prod
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -55,7 +56,7 @@ class Relation(StrictModel):
     edges : int
         Number of edges in the whole graph.
     part : GraphPart or None
-        A smaller part of the graph. By default, all sources are equally popular.
+        A smaller part of the graph. By default, the degrees of the sources follow a geometric distribution.
     reverse_part : GraphPart or None
         The same for edges in the opposite direction, whose sources are the targets of this relation.
     """
@@ -102,7 +103,7 @@ class SampledNetwork(StrictModel):
     nodes: Mapping[str, Count]
     relations: tuple[Relation, ...] = Field(min_length=1)
     seed: str
-    fan_out: tuple[Count, ...] = Field(min_length=2)
+    fan_out: tuple[Count, ...] = Field(min_length=1)
     features: Count
     feature_format: Literal["fp8", "fp16", "fp32"] = "fp16"
     hidden: Count
@@ -150,12 +151,13 @@ class Direction(Record):
 
         >>> round(Direction(name="", reverse="", source="a", target="b", edges=10**9)
         ...       .different(1000, 1000))
-        632
+        500
         """
         if self.part is None:
-            return nodes * (1.0 - exp(-drawn / nodes))
+            return drawn / (1.0 + drawn / nodes)
         growth = log(nodes / self.part.sources) / log(self.edges / self.part.edges)
-        return min(drawn, nodes * (drawn / self.edges) ** growth)
+        found: Number = min(drawn, nodes * (drawn / self.edges) ** growth)
+        return found
 
 
 class Hop(Record):
@@ -181,7 +183,7 @@ def sampled_edges_of_reached(mean: Number, fan_out: int) -> Number:
     (1.0, 5.0)
     """
     ratio = mean / (1.0 + mean)
-    return sum(ratio**number * (number + mean) / mean for number in range(fan_out))
+    return sum(ratio**degree * (degree + mean) / mean for degree in range(1, fan_out + 1))
 
 
 def hops_of(network: SampledNetwork, seeds: Number) -> tuple[Hop, ...]:

@@ -207,6 +207,9 @@ def _moved(
             rate = min(rate, host_memory(cluster).pageable_bytes_per_s)
             return lines / rate, factors.get(f"host_link_pageable[{device.name}]", PAGEABLE_LOG_SIGMA)
         return lines / rate, factors.get(f"host_link[{device.name}]", PINNED_LOG_SIGMA)
+    if way == "peers":
+        factor = factors.get(f"{LOADER}_peers[{device.name}]", GATHER_LOG_SIGMA)
+        return sample_bytes * _peer_s(cluster), factor
     if way == "host":
         lines = _in_lines(stage, sample_bytes, HOST_LINE_BYTES)
         rate = host_memory(cluster).bytes_per_s / GATHER_PASSES / per_node
@@ -216,6 +219,17 @@ def _moved(
     if storage.node_bytes_per_s is not None:
         rate = min(rate, storage.node_bytes_per_s / per_node)
     return sample_bytes / rate, factors.get(f"storage[{way} of {cluster.name}]", STORAGE_LOG_SIGMA)
+
+
+def _peer_s(cluster: Cluster) -> Number:
+    """Return the seconds for each byte of rows that are sharded over the memories of several devices.
+
+    A device reads its own shard from its memory, and all others over the fastest network.
+    """
+    tier, own_s = cluster.tiers[0], 1.0 / cluster.node.device.memory_bytes_per_s
+    devices = min(tier.devices or cluster.num_devices, cluster.num_devices)
+    remote_s = 1.0 / (tier.bytes_per_s * tier.attained_fraction)
+    return (own_s + (devices - 1) * remote_s) / devices
 
 
 def _in_lines(stage: LoaderStage, sample_bytes: Number, line_bytes: int) -> Number:

@@ -15,7 +15,7 @@ from flopcast.quantities import joined_units, parse_quantity, parse_rate
 from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
-Path = Literal["link", "pageable", "zero_copy", "host", "nvme", "file_system", "object_store"]
+Path = Literal["link", "pageable", "zero_copy", "peers", "host", "nvme", "file_system", "object_store"]
 PATHS: tuple[str, ...] = get_args(Path)
 OF_LINK = ("link", "pageable", "zero_copy")  # paths that use the link between host and device
 OF_ROWS = ("zero_copy", "host")  # paths that read scattered rows
@@ -45,8 +45,9 @@ class LoaderStage(StrictModel):
     through : str
         Path of the bytes. "link": a copy from pinned memory to the device. "pageable": a copy
         from memory that is not pinned. "zero_copy": the device itself reads scattered rows from the memory
-        of the host. "host": the host gathers rows in its own memory. "nvme", "file_system" or
-        "object_store": a read from this storage.
+        of the host. "peers": the device reads rows that are sharded over the memories of all devices which
+        the fastest network connects. "host": the host gathers rows in its own memory. "nvme", "file_system"
+        or "object_store": a read from this storage.
     row_bytes : float or None
         Size of a row that "zero_copy" or "host" reads. A partly used cache line counts in full. By default,
         samples are contiguous.

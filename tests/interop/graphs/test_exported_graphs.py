@@ -137,7 +137,7 @@ def test_a_job_file_states_the_graph_its_sizes_and_autocast_as_the_options_do(tm
 def test_wrong_keys_of_a_graph_in_a_job_file_have_their_line_and_what_is_allowed(tmp_path):
     file = tmp_path / "job.yaml"
     wrong = (
-        ("graph: small.bin", "model.graph", "ends in .onnx or .pt2"),
+        ("graph: small.bin", "model.graph", "ends in .onnx, .pt2 or .sampled.yaml"),
         ("graph: small.onnx\n  autocasts: true", "model.autocasts", "autocast"),
         ("graph: small.onnx\n  autocast: 16 bits", "model.autocast", "true or false"),
         ("graph: small.onnx\n  sizes: {batch: 0}", "model.sizes.batch", "at least 1"),
