@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, GraphTensor, OperatorGraph
 from flopcast.graph.sampled_network import Hop, SampledNetwork, hops_of
 from flopcast.records import Record, field
+from flopcast.units import Number
 
 COMPUTED = "fp16"
 
@@ -94,7 +95,7 @@ class _Made(Record, eq=False):
         return self.run("linear", (x, weight), rows, columns)
 
 
-def _rows(count: float) -> int:
+def _rows(count: Number) -> int:
     return max(1, round(count))
 
 
@@ -107,7 +108,7 @@ def _features(made: _Made, network: SampledNetwork, hops: Sequence[Hop]) -> dict
             continue
         stored = network.feature_format
         found[kind] = made.input(*shape, dtype=stored)
-        if stored != COMPUTED:
+        if ELEMENT_BYTES[stored] != ELEMENT_BYTES[COMPUTED]:
             found[kind] = made.run("cast", (found[kind],), *shape)
         if network.fixed_inputs:
             found[kind] = made.run("copy", (found[kind],), *shape)
