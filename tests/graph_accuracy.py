@@ -49,10 +49,10 @@ LEFT_OUT = {"family": "model families", "device": "device"}  # names in TEXT
 HEADINGS = ("table", "score", "rows", "median", "mean", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of models that are not decoders
 
-This page compares predicted and measured step times of CNNs, vision transformers, diffusion
-transformers, detection models, recommendation models and a graph network. If the predicted model family is left out of the
-fit, the median errors of the tables are {family}. If the predicted device is left out, the median errors
-are {device}.
+This page compares predicted and measured step times of CNNs, vision transformers, diffusion transformers,
+detection models, recommendation models and a graph network. If the predicted model family is left out of
+the fit, the median errors of the tables are {family}. If the predicted device is left out, the median
+errors are {device}.
 
 The first table has five rows for each table of measurements in data/graphs, one for each way to choose the
 efficiencies of kernels:
@@ -155,18 +155,19 @@ Further assumptions:
   on the H100 and 11 % too short on the B200 (median). The measured B200 is only 1.31 to 1.48 times as fast
   as the H100, although its GEMMs are 2.05 times as fast and its memory bandwidth is 2.3 times as high. The
   instructions of eager kernels explain a part of this difference.
-- Submissions of R-GAT also state the throughput of the whole run, including the time of an evaluation after
-  every 5 % of an epoch. They do not state how many different nodes a batch contains. flopcast computes this
-  number from the numbers of nodes and edges of the graph
-  ([guide](../howto/graphs.md#graph-networks-that-sample-neighbours)). Before the first prediction, we had seen
-  the throughputs, so no score of R-GAT is blind. The first prediction had a median error of 25.4 %. We then
-  read in the [logs](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/results) that gradients
-  of attention have 16 bits instead of 32, and corrected the mean number of edges that a reached node samples.
-- According to the log of a submission on eight H200, a training step of R-GAT takes 72 ms, and a step of the
-  evaluation takes 37 ms. The predicted times are 89 ms and 44 ms. The peak memory of the submissions (24 to 35
-  GB) also suggests that a batch contains fewer nodes than predicted. A possible reason is that the neighbours of
-  a paper often cite each other. On 64 B200, the predicted throughput is 2.4 times the measured one. We do not
-  know why.
+- Submissions of R-GAT also state the throughput of the whole run, including the time of an evaluation
+  after every 5 % of an epoch. They do not state how many different nodes a batch contains. flopcast
+  computes this number from the numbers of nodes and edges of the graph
+  ([guide](../howto/graphs.md#graph-networks-that-sample-neighbours)). Before the first prediction, we had
+  seen the throughputs, so no score of R-GAT is blind. The first prediction had a median error of 25.4 %.
+  We then read in the [logs](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/results)
+  that gradients of attention have 16 bits instead of 32, and corrected the mean number of edges that a
+  reached node samples.
+- According to the log of a submission on eight H200, a training step of R-GAT takes 72 ms, and a step of
+  the evaluation takes 37 ms. The predicted times are 89 ms and 44 ms. The peak memory of the submissions
+  (20 to 35 GB) also suggests that a batch contains fewer nodes than predicted. A possible reason is that
+  the neighbours of a paper often cite each other. On 64 B200, the predicted throughput is 2.4 times the
+  measured one. We do not know why.
 """
 
 
