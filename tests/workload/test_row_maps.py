@@ -1,4 +1,4 @@
-"""Cycles of HybridEP's local permutation, against its times on B200 and a count of its loops."""
+"""Cycles of permutations that check every expert, against times on B200 and a count of loops."""
 
 import numpy as np
 import pytest
@@ -35,9 +35,9 @@ def passes(software):
     ]
 
 
-def with_dispatcher(name):
+def with_dispatcher(name, **settings):
     software = stack("megatron-bridge")
-    experts = software.experts.model_copy(update={"dispatcher": name})
+    experts = software.experts.model_copy(update={"dispatcher": name, **settings})
     return software.model_copy(update={"experts": experts})
 
 
@@ -79,3 +79,19 @@ def test_hybridep_permutes_by_lookups_and_nccl_does_not():
         rel=0.02,  # loads are drawn: the fullest rank has more tokens than the mean
     )
     assert not any(item.work.work().cycles.any() for item in by_nccl)
+
+
+def test_old_kernels_of_transformer_engine_check_all_experts_of_the_layer_for_each_1024_elements():
+    """The loops of TE 2.2: a program per token; for each block of its row, a number of every expert."""
+    tokens, experts, blocks, cycles_per_number = 4 * 4096, 128, 2048 // 1024, 10.2
+    of_loops = tokens * blocks * experts * cycles_per_number
+
+    items = passes(with_dispatcher("all_to_all", checks_every_expert=True))
+    found = {item.name: item.work.work().cycles.item() for item in items}
+
+    checking = ["experts.permute", "experts.permute.dgrad", "experts.unpermute", "experts.unpermute.dgrad"]
+    assert sorted(name for name, cycles in found.items() if cycles) == checking
+    assert len({found[name] for name in checking}) == 1
+    assert of_loops < found["experts.permute"] < 2 * of_loops  # the rest moves eight rows and starts programs
+    by_hybridep = (passes(with_dispatcher("hybridep", checks_every_expert=old)) for old in (False, True))
+    assert len({tuple(item.work.work().cycles.item() for item in items) for items in by_hybridep}) == 1

@@ -51,6 +51,10 @@ class ExpertSoftware(StrictModel):
     one_hot_masks : bool
         Whether experts with a padded capacity receive and return tokens by products with one-hot masks
         (GShard, MaxText's `dense_matmul`) instead of by permutations.
+    checks_every_expert : bool
+        Whether the kernels that permute tokens around an all-to-all check every expert of the layer for
+        each token, instead of only the experts that the token chose (the fused kernels of Transformer
+        Engine before July 2025).
     """
 
     dispatcher: Library = "all_to_all"
@@ -59,6 +63,7 @@ class ExpertSoftware(StrictModel):
     router_kernels: Literal["stated", "fused", "eager"] = "stated"
     router_in_16_bits: bool = False
     one_hot_masks: bool = False
+    checks_every_expert: bool = False
 
     @property
     def sends_every_row(self) -> bool:

@@ -61,6 +61,10 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
         from flopcast.workload.row_maps import with_row_maps
 
         result = _with_routes(with_row_maps(result, ORDERING))
+    if software.checks_every_expert and software.sends_every_row:
+        from flopcast.workload.row_maps import with_every_expert_checked
+
+        result = with_every_expert_checked(result)
     if software.router_in_16_bits:
         result = tuple(_in_16_bits(item) for item in result)
     result = _with_small_passes(result, software)

@@ -1,13 +1,18 @@
-"""The cost of HybridEP's local permutation in addition to the bytes of rows: the kernels check every local
-expert.
+"""The cost of permutations in addition to the bytes of rows: some kernels check every expert for each token.
 
-Answers: how many cycles of a multiprocessor do its two kernels need for the tokens that a rank received?
+Answers: how many cycles of a multiprocessor do such kernels of HybridEP and of Transformer Engine need?
 Elsewhere: the bytes of rows (layers/experts.py), the time of cycles (cost/kernels/unscaled.py).
 
-For each received token, the kernels read one number per local expert: the position of the token's row, or a
-mark that there is none. The kernel that copies rows reads these numbers once for each token and once for
-its probability. The kernel that sums rows reads them once for every 1024 elements of a row. With few
-experts or wide rows, moving the bytes takes longer.
+For each received token, HybridEP's kernels read one number per local expert: the position of the token's
+row, or a mark that there is none. The kernel that copies rows reads these numbers once for each token and
+once for its probability. The kernel that sums rows reads them once for every 1024 elements of a row. With
+few experts or wide rows, moving the bytes takes longer.
+
+Before July 2025, each of Transformer Engine's four fused kernels (two permutations and their gradients) ran
+the same loop as HybridEP's sum, over all experts of the layer: 128 threads read one number per expert for
+every 1024 elements of a row. The times of these kernels are not published, so flopcast assumes the cycles of
+HybridEP's sum. Waits for the L2 cache are not counted. They add at most 22 cycles for each token and expert:
+350 cycles for the first read of each number, shared by the 16 programs that a multiprocessor runs at once.
 
 References
 ----------
@@ -16,6 +21,8 @@ constants solve the times of both kernels on 8 B200 (148 multiprocessors at 1.96
 rows of 512 elements in bf16; "hybrid-ep-sparse-opt Performance Comparison", column of commit 1b8f467):
 393.6 and 267.3 us with 32 local experts and 36 chosen experts per token, 257.2 and 127.3 us with 32 and 8,
 153.8 and 103.5 us with 16 and 8.
+Transformer Engine 2.2: transformer_engine/pytorch/triton/permutation.py, `_permute_kernel` and
+`_unpermute_kernel`; pull request 1927 replaced the loop over experts by one over a token's chosen experts.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
@@ -71,4 +78,23 @@ def with_row_maps(items: tuple[Item, ...], ordering: tuple[str, ...]) -> tuple[I
             result.append(replace(item, work=work))
         else:
             result.append(item)
+    return tuple(result)
+
+
+def with_every_expert_checked(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return the items of experts, with these cycles in the passes over a rank's own rows.
+
+    The pass that chooses experts tells the tokens and the experts: it has an element for each of both.
+    """
+    works = {item.name: item.work for item in items}
+    choice, product = works.get("experts.pick"), works.get("experts.up")
+    if not isinstance(choice, MemoryBound) or not isinstance(product, GroupedMatmul):
+        return items
+    result = list(items)
+    for place, item in enumerate(items):
+        work = item.work
+        if item.name in ("experts.permute", "experts.unpermute") and isinstance(work, MemoryBound):
+            tokens, rows = choice.elements / choice.width, work.elements / product.k
+            cycles = sum_cycles(tokens, choice.width, rows, product.k)
+            result[place] = replace(item, work=replace(work, cycles=cycles, gradient_cycles=cycles))
     return tuple(result)
