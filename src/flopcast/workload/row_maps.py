@@ -1,4 +1,4 @@
-"""The cost of permutations in addition to the bytes of rows: some kernels check every expert for each token.
+"""The cost of permutations beside the bytes of rows: some kernels check every expert for each token.
 
 Answers: how many cycles of a multiprocessor do such kernels of HybridEP and of Transformer Engine need?
 Elsewhere: the bytes of rows (layers/experts.py), the time of cycles (cost/kernels/unscaled.py).
@@ -10,9 +10,10 @@ few experts or wide rows, moving the bytes takes longer.
 
 Before July 2025, each of Transformer Engine's four fused kernels (two permutations and their gradients) ran
 the same loop as HybridEP's sum, over all experts of the layer: 128 threads read one number per expert for
-every 1024 elements of a row. The times of these kernels are not published, so flopcast assumes the cycles of
-HybridEP's sum. Waits for the L2 cache are not counted. They add at most 22 cycles for each token and expert:
-350 cycles for the first read of each number, shared by the 16 programs that a multiprocessor runs at once.
+every 1024 elements of a row. The times of these kernels are not published, so flopcast assumes the cycles
+of HybridEP's sum. Waits for the L2 cache are not counted. They add at most 22 cycles for each token and
+expert: 350 cycles for the first read of each number, shared by the 16 programs that a multiprocessor runs
+at once.
 
 References
 ----------
