@@ -29,7 +29,7 @@ from flopcast.workload.rewrites import REWRITES
 BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "records": set(),
     "fixes": set(),
-    "errors": {"fixes", "records", "slips"},
+    "errors": {"fixes", "records", "slips", "units"},
     "slips": {"meant_quantities"},
     "quantities": set(),
     "meant_quantities": {"quantities"},

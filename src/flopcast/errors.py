@@ -17,7 +17,6 @@ from flopcast.records import Record, replace
 
 MISSING, MEANT = "is missing", "did you mean "
 SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|job):\d+$")  # the place of a value in a script
-LENGTH = re.compile(r"(?i)len|seq|tok|position|context|window|document|prefill")  # where k is 1,024
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
 
@@ -177,8 +176,9 @@ def _with_variable(problem: Problem) -> Problem:
 def _with_meant(problem: Problem) -> Problem:
     """Return the problem with the value that was certainly meant as its fix, if the fix names another."""
     from flopcast.slips import meant
+    from flopcast.units import thousand_of
 
-    thousand = 1024 if LENGTH.search(f"{problem.field} {problem.allowed}") else 1000
+    thousand = thousand_of(f"{problem.field} {problem.allowed}")
     sure = "" if problem.fault else meant(problem.value, problem.allowed, problem.fix, thousand)
     right = "" if problem.fault else sure or _unquoted(problem)
     named = re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w:-]|\.\d)", problem.fix)

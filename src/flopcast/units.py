@@ -8,6 +8,7 @@ schema.
 """
 
 import math
+import re
 from functools import lru_cache
 
 from flopcast.quantities import PREFIXES
@@ -26,6 +27,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "_j": ("J", "Wh"),
     "_hz": ("Hz",),
 }  # longest first: the first that ends a field's name gives the units it takes
+_LENGTH = re.compile(r"(?i)len|seq|tok|position|context|window|document|prefill")  # in names of lengths
 
 
 @lru_cache(maxsize=4096)
@@ -39,6 +41,15 @@ def units_of(field: str) -> tuple[str, ...]:
         if f"_{field}".endswith(suffix):
             return () if suffix == "_s" and field.endswith("_per_s") else units
     return ()
+
+
+def thousand_of(field: str) -> int:
+    """Return the value of k in the numbers of a field: 1,024 if its name or its allowed values are lengths.
+
+    >>> thousand_of("batch.sequence_length"), thousand_of("max_model_len"), thousand_of("plan.global_batch")
+    (1024, 1024, 1000)
+    """
+    return 1024 if _LENGTH.search(field) else 1000
 
 
 def show(value: Number, unit: str, digits: int = 3) -> str:

@@ -13,9 +13,9 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import FLAVOURS, JobReader
 from flopcast.interop.configs.keys import Keys, covered, keys_of
 from flopcast.interop.configs.nested_deepspeed import stage_in_name
-from flopcast.interop.configs.torchtitan_stages import dealt
 from flopcast.layers.adapted_linears import OF_TRANSFORMERS
 from flopcast.library import catalog
+from flopcast.spec.divisors import dealt
 
 LAWS = settings(max_examples=60)
 KEYS = Keys(

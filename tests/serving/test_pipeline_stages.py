@@ -13,7 +13,7 @@ from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.instances import times_of
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.serve import serve
-from flopcast.serving.stages import blocks_of_stages, layers_of_stages, through_stages
+from flopcast.serving.stages import layers_of_stages, through_stages
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Traffic
@@ -42,8 +42,9 @@ def test_stages_have_every_layer_once_and_differ_by_one_block_at_most(name):
         blocks = rows[:, 1 : 1 + len(model.blocks)].sum(axis=1)
 
         assert rows.sum(axis=0).tolist() == whole.tolist()
-        assert tuple(blocks.tolist()) == blocks_of_stages(model.num_blocks, stages)
         assert np.ptp(blocks) <= 1
+        assert blocks[-1] == min(blocks)
+        assert (np.diff(blocks[:-1]) >= 0).all()
         assert rows[0, 0] == 1
         assert rows[-1, -1] == 1
 

@@ -18,9 +18,10 @@ from flopcast.library.edits import merged, placed
 from flopcast.records import replace
 from flopcast.requests.job_files import AUTO
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.missing_parts import DEGREES, USUAL, stated_plan
+from flopcast.requests.missing_parts import USUAL, stated_plan
 from flopcast.requests.sources import assuming
 from flopcast.requests.usual_values import stated_cluster
+from flopcast.spec.plan_fields import DEGREES
 
 
 def names_cluster(document: Document, request: JobRequest) -> bool:

@@ -24,13 +24,13 @@ from flopcast.library.edits import in_long_names
 from flopcast.records import replace
 from flopcast.spec.factor_kinds import KINDS
 from flopcast.spec.job import Job
+from flopcast.spec.plan_fields import DEGREES
 from flopcast.spec.site import SiteFactor
 
 # values of missing parts: assumed where an option could state them, suggested where a file must
 OTHER_STACK = re.compile(r",? or choose another stack(?:, such as [\w-]+)?$")
 USUAL_STACKS = ("megatron-core", "torch-fsdp2", "deepspeed-zero")  # proposed before all others
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
-DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel", "peers")
 
 
 def is_misspelt(part: str, keys: Iterable[object]) -> bool:

@@ -25,6 +25,7 @@ from flopcast.serving.pass_prices import PricedPasses, plan_of
 from flopcast.serving.pass_times import PassTimes
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
+from flopcast.spec.divisors import dealt
 from flopcast.spec.engine import Engine
 from flopcast.spec.model import Model
 from flopcast.units import Number
@@ -32,29 +33,16 @@ from flopcast.units import Number
 AXES = "pp_inside", "pp"  # of a message inside a scale-up domain, and of one that leaves it
 
 
-def blocks_of_stages(blocks: int, stages: int) -> tuple[int, ...]:
-    """Return the number of blocks of each stage, as even as possible. The last stage gets no extra block.
-
-    The last stage has the head. The stages before it take one block more each, the later ones first
-    (vLLM, `get_pp_indices`).
-
-    >>> blocks_of_stages(10, 4)
-    (2, 3, 3, 2)
-    """
-    each, rest = divmod(blocks, stages)
-    longer = range(stages - 1 - rest, stages - 1)
-    return tuple(each + (stage in longer) for stage in range(stages))
-
-
 def layers_of_stages(model: Model, stages: int) -> Integers:
     """Return how many layers of each kind a stage has, shape (stages, layers).
 
     Layers are those of `lower_passes`, in their order: the embedding and a vision tower are on the first
-    stage, the final norm and the head are on the last.
+    stage, the final norm and the head are on the last. Stages are as equal as possible, and the last one
+    has no extra block (vLLM, `get_pp_indices`).
     """
     kinds, first = model.sequence(), model.first_block
     counts = np.zeros((stages, len(kinds)), dtype=np.intp)
-    room, stage = list(blocks_of_stages(model.num_blocks, stages)), 0
+    room, stage = list(dealt(model.num_blocks, stages, last_short=1)), 0
     for place, number in model.runs():
         if not first <= place < first + len(model.blocks):
             counts[0 if place < first else stages - 1, place] += number

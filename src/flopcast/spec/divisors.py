@@ -98,6 +98,32 @@ def undivided(ranks: int, degrees: Mapping[str, int], more: str = "") -> tuple[s
     return name, f"a divisor of {limit}: {listed(divisors(ranks // others))}", because, fix
 
 
+def dealt(
+    blocks: int, chunks: int, ends: tuple[int, int] = (0, 0), last_short: int | None = None
+) -> tuple[int, ...]:
+    """Return the blocks of each chunk if chunks are as equal as possible.
+
+    Parameters
+    ----------
+    ends : as how many blocks the embedding and the head count
+    last_short : number of chunks at the end that get none of the remaining blocks, which go to the chunks
+        before them; with None, the remaining blocks go to the first chunks
+
+    Examples
+    --------
+    >>> dealt(32, 8, (1, 1)), dealt(27, 4, (1, 1))
+    ((4, 5, 4, 4, 4, 4, 4, 3), (7, 7, 7, 6))
+    >>> dealt(10, 4, last_short=1)
+    (2, 3, 3, 2)
+    """
+    each, rest = divmod(blocks + sum(ends), chunks)
+    first = 0 if last_short is None else chunks - last_short - rest
+    held = [each + (first <= chunk < first + rest) for chunk in range(chunks)]
+    held[0] -= ends[0]
+    held[-1] -= ends[1]
+    return tuple(held)
+
+
 def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
     """Return the blocks of each chunk: equal numbers or, if this is impossible, with embedding and head
     counted as blocks.
@@ -118,12 +144,7 @@ def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
     """
     if blocks % chunks == 0:
         return (blocks // chunks,) * chunks
-    size, rest = divmod(blocks + 2, chunks)
-    late = range(chunks - 1 - rest, chunks - 1) if rest < chunks - 1 else range(chunks - rest, chunks)
-    held = [size + (chunk in late) for chunk in range(chunks)]
-    held[0] -= 1
-    held[-1] -= 1
-    return tuple(held)
+    return dealt(blocks, chunks, (1, 1), last_short=(blocks + 2) % chunks < chunks - 1)
 
 
 def divided_by_cost(

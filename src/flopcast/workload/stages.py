@@ -33,6 +33,7 @@ from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
 from flopcast.records import Record, replace
 from flopcast.schedules.base import along_the_model
+from flopcast.spec.divisors import dealt
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import equal_rows
@@ -145,8 +146,7 @@ def _deepspeed_uniform(pile: Pile) -> Counts:
     if pile.virtual > 1:
         raise InternalError(f"this rule supports no virtual stages, not {pile.virtual} of them")
     modules = np.array([counts[0], pile.before, *counts[1:-2], pile.after, *counts[-2:]])
-    size, rest = divmod(int(modules.sum()), stages)
-    bounds = np.concatenate([[0], np.cumsum(size + (np.arange(stages) < rest))])
+    bounds = np.concatenate([[0], np.cumsum(dealt(int(modules.sum()), stages))])
     counted = np.delete(_shared(bounds, modules), [1, len(modules) - 3], axis=1)
     return counted[:, None]
 

@@ -18,12 +18,11 @@ from flopcast.records import Record, replace
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import DEGREES
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
 from flopcast.workload.joined_faults import by_field, joined
 
-# The freest first:
-DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel", "peers")
 ALONE = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 MOST_COMPLETED = 8  # edits for which further edits are sought that mend the faults they add
 Fields = Mapping[str, object]

@@ -15,6 +15,7 @@ from itertools import pairwise
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
+from flopcast.spec.divisors import dealt
 
 NOT_BUILT = ("interleavedzerobubble", "loopedbfs", "pipelineschedulesingle", "pipelineschedulemulti")
 SCHEDULE, SPLITS = "pipeline_parallel_schedule", "pipeline_parallel_split_points"
@@ -59,8 +60,8 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
     if reader.has(points := key_of(reader, SPLITS)):
         _split(reader, points, stages, layers)
         return
-    ends = tuple(reader.count(key_of(reader, name), 1, least=0) for name in (FIRST, LAST))
-    whole = (layers or 0) + sum(ends)
+    first, last = (reader.count(key_of(reader, name), 1, least=0) for name in (FIRST, LAST))
+    whole = (layers or 0) + first + last
     each_key = key_of(reader, PER_STAGE)
     if reader.has(each_key) and layers:
         chunks = -(-whole // reader.count(each_key)) // stages
@@ -80,20 +81,8 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
         allowed = f"at most {whole} chunks"
         reader.fault(degree_key, allowed, "each chunk needs at least one layer", "write 1")
     else:
-        reader.put(("plan", "stage_layers"), dealt(layers, stages * chunks, ends), degree_key)
-
-
-def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
-    """Return the number of blocks of each chunk; `ends` states as how many layers embedding and head count.
-
-    >>> dealt(32, 8, (1, 1)), dealt(27, 4, (1, 1))
-    ([4, 5, 4, 4, 4, 4, 4, 3], [7, 7, 7, 6])
-    """
-    each, rest = divmod(layers + sum(ends), chunks)
-    held = [each + (chunk < rest) for chunk in range(chunks)]
-    held[0] -= ends[0]
-    held[-1] -= ends[1]
-    return held
+        held = dealt(layers, stages * chunks, (first, last))
+        reader.put(("plan", "stage_layers"), list(held), degree_key)
 
 
 def _layers(reader: JobReader) -> int | None:

@@ -32,8 +32,8 @@ from flopcast.interop.shell.parameters import parsed_values
 from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
+from flopcast.spec.plan_fields import DEGREES
 
-DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 _WIDE = re.compile(r'"grad_accum_dtype"\s*:\s*"(fp32|float32)"')
 
 

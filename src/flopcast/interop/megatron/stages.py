@@ -16,7 +16,7 @@ import re
 from flopcast.interop.megatron.forks import NOOP
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.model import LAYERS
-from flopcast.spec.divisors import divisors, listed, nearest_divisor
+from flopcast.spec.divisors import dealt, divisors, listed, nearest_divisor
 
 PIPELINE = "--pipeline-model-parallel-size"
 SIZE, NUMBER = "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"
@@ -139,12 +139,11 @@ def _ends(args: JobBuilder, stages: int, chunks: int) -> None:
 
 def _counted_ends(args: JobBuilder, stages: int, chunks: int) -> None:
     embedding, loss = args.has(EMBEDDING), args.has(LOSS)
-    each, rest = divmod(args.layers + embedding + loss, stages * chunks)
+    counted = args.layers + embedding + loss
     flag = EMBEDDING if embedding else LOSS
     if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         return
-    if rest:
-        counted = args.layers + embedding + loss
+    if counted % (stages * chunks):
         allowed = (
             f"a script without this flag, because {counted} layers cannot be divided evenly over"
             f" {stages * chunks} chunks"
@@ -153,10 +152,8 @@ def _counted_ends(args: JobBuilder, stages: int, chunks: int) -> None:
         because = f"the script counts {ends} as {'layers' if embedding and loss else 'a layer'}"
         args.fault(flag, True, allowed, because, f"remove {flag}")
         return
-    held = [each] * (stages * chunks)
-    held[0] -= embedding
-    held[-1] -= loss
-    args.put(("plan", "stage_layers"), held, flag)
+    held = dealt(args.layers, stages * chunks, (embedding, loss))
+    args.put(("plan", "stage_layers"), list(held), flag)
 
 
 def _layout(args: JobBuilder, stages: int) -> None:
