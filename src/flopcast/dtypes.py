@@ -40,6 +40,24 @@ def constant(value: float | int) -> Counts:
     return np.array([[float(value)]])
 
 
+def any_of(values: np.ndarray) -> bool:
+    """Return whether a value of an array is not 0, in a fifth of the time of `values.any()` for few values.
+
+    >>> any_of(np.array([0.0, 0.5])), any_of(np.array([]))
+    (True, False)
+    """
+    return bool(np.count_nonzero(values))
+
+
+def all_of(values: np.ndarray) -> bool:
+    """Return whether no value of an array is 0, in a fifth of the time of `values.all()` for few values.
+
+    >>> all_of(np.array([True, False])), all_of(np.array([]))
+    (False, True)
+    """
+    return bool(np.count_nonzero(values) == values.size)
+
+
 def concatenated(parts: Sequence[Arrays]) -> Arrays:
     """Return the entries of all parts, in order; each field of their dataclass is an array."""
     first: Any = parts[0]

@@ -7,7 +7,7 @@ Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), how they de
 
 import numpy as np
 
-from flopcast.dtypes import Flags, Floats, constant
+from flopcast.dtypes import Flags, Floats, all_of, constant
 from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import GroupedMatmul
@@ -61,7 +61,7 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
     if isinstance(work, Quantise):
         launch_s = launch_s + SINGLE_CALL_S * (work.launches - 1)
     launched = alone_s > 0
-    if launched.all():
+    if all_of(launched):
         return launch_s
     where_s: Floats = np.where(launched, launch_s, 0.0)
     return where_s

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import ONE, ZERO, Counts, Integers, constant
+from flopcast.dtypes import ONE, ZERO, Counts, Integers, all_of, constant
 from flopcast.errors import InternalError
 from flopcast.records import Record, field, replace
 from flopcast.spec.cluster import Cluster
@@ -154,7 +154,7 @@ def ranks_per_domain(world: Counts, devices: int) -> Counts:
     """
     filled = (world % devices == 0) | (world <= devices)
     share = np.full(world.shape, float(devices))
-    if filled.all():
+    if all_of(filled):
         return share
     step = np.gcd(world.astype(np.int64), devices)
     for part in range(devices // 2 + 1, devices):

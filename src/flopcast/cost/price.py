@@ -46,7 +46,7 @@ from flopcast.cost.pricing import (
     with_evidence,
 )
 from flopcast.cost.single_groups import Single, single_groups, to_price
-from flopcast.dtypes import ZERO, Flags, Floats, constant, distinct
+from flopcast.dtypes import ZERO, Flags, Floats, any_of, constant, distinct
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, Same, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
@@ -248,9 +248,9 @@ def _used(
         tuple(Used(curve=curve, extrapolated=outside, calibrated=calibrated) for curve in curves)
         for outside in (False, True)
     )
-    if not far.any():
+    if not any_of(far):
         return [inside] * len(shapes)
-    return [beyond if each.any() else inside for each in split_flat(far, shapes)]
+    return [beyond if any_of(each) else inside for each in split_flat(far, shapes)]
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:

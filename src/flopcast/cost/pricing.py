@@ -16,7 +16,7 @@ from flopcast.cost.graph_kernels.software import GraphSoftware
 from flopcast.cost.host import graphed, launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, Used
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Floats, any_of
 from flopcast.kept_results import KeptResults, Same
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
@@ -200,13 +200,13 @@ def prices_of(
     make another plan uncertain. No factor makes an item faster than its `least_s`, the time that its bytes
     and FLOP need at least.
     """
-    partly = tuple(one for one in partly if one.log_sigma_factor > 0 and one.rows.any())
+    partly = tuple(one for one in partly if one.log_sigma_factor > 0 and any_of(one.rows))
     held: list[dict[str, np.ndarray]] = [{} for _ in items]
     for one in partly:
         scaled = []
         for mask, only in zip(split_flat(one.rows, shapes), held, strict=True):
             plans = np.asarray(mask.any(axis=-1, keepdims=True))
-            if plans.any():
+            if any_of(plans):
                 only[one.name] = plans
             scaled.append(
                 (plans if plans.shape == mask.shape else np.broadcast_to(plans, mask.shape)).ravel()

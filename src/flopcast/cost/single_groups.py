@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from flopcast.dtypes import all_of, any_of
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import GroupedMatmul
@@ -41,7 +42,7 @@ def single_groups(items: Iterable[Item], kept: KeptResults = NOTHING_KEPT) -> tu
     found = []
     for item in items:
         work = item.work
-        if isinstance(work, GroupedMatmul) and (work.groups <= 1.0).any():
+        if isinstance(work, GroupedMatmul) and any_of(work.groups <= 1.0):
             found.append(kept.of(("single", item), partial(_single, item, work)))
     return tuple(found)
 
@@ -57,6 +58,6 @@ def to_price(items: Iterable[Item], singles: tuple[Single, ...]) -> tuple[Item, 
     """Return the items that need a price, with dense products, and without groups if no plan has several
     groups.
     """
-    replaced = {single.item for single in singles if single.where.all()}
+    replaced = {single.item for single in singles if all_of(single.where)}
     kept = (item for item in items if item not in replaced)
     return (*kept, *(single.dense for single in singles))

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats, Integers, concatenated
+from flopcast.dtypes import ZERO, Counts, Floats, Integers, any_of, concatenated
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, WAITING, sizes
 from flopcast.memory.in_flight import InFlight, Moments, depths, fullest, of_classes
 from flopcast.records import Record
@@ -136,7 +136,7 @@ def _levels(moments: Moments, flying_bytes: Floats, waiting_bytes: Floats, work_
     """Return the bytes of every plan and stage class at its moments; (plans, stage classes, columns)."""
     classes, most, columns = moments.in_flight.shape
     parts = [(flying_bytes, moments.in_flight), (work_bytes, moments.at_work)]
-    parts += [(waiting_bytes, moments.waiting)] if moments.waiting.any() else []
+    parts += [(waiting_bytes, moments.waiting)] if any_of(moments.waiting) else []
     level_bytes = np.zeros((len(flying_bytes), classes, most))
     for column in range(columns):  # one by one: a plan gets the same beside any others
         for size_bytes, counts in parts:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, any_of
 from flopcast.memory.communicators import communicators_opened
 from flopcast.memory.fullest_layer import all_gradients, at_fullest, born_late
 from flopcast.memory.layouts import size_of
@@ -123,9 +123,9 @@ def placeholder_gradients(programs: Programs) -> Floats:
             shape = work.n * 2.0**26 + work.k
             least, most = float(shape.min()), float(shape.max())
             near = ((shape == other, h) for other, low, high, h in shapes if low <= most and high >= least)
-            met = sum((h * same for same, h in near if same.any()), ZERO)
+            met = sum((h * same for same, h in near if any_of(same)), ZERO)
             new = held * (met == 0)
-            if new.any():
+            if any_of(new):
                 total_bytes = total_bytes + new * work.n * work.k * ELEMENT_BYTES[work.dtype]
                 shapes.append((shape, least, most, new))
     return total_bytes
@@ -204,7 +204,7 @@ def exchanged(programs: Programs) -> Floats:
     the preceding update.
     """
     exchanged_bytes = pseudo_gradients(programs) * on_device(programs, OUTER)
-    if not exchanged_bytes.any():
+    if not any_of(exchanged_bytes):
         return ZERO
     freed = (late_gradients, gradient_buckets, main_gradients, update)
     return np.maximum(exchanged_bytes - sum((size(programs) for size in freed), ZERO), 0.0)

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, any_of
 from flopcast.memory.sharded import gradient_shards
 from flopcast.records import Record
 from flopcast.workload.program import Programs
@@ -90,7 +90,7 @@ def _behind(of_runs_bytes: Floats) -> Floats:
 def _gradients_by_layer(programs: Programs) -> Floats:
     """Return the gradients of one layer of each run, of plans that are `born_late`; else zeros."""
     late = born_late(programs)
-    if not late.any():
+    if not any_of(late):
         return ZERO[:, :, None, None]
     trained = np.maximum(programs.trained_parameters[:, :1], 1.0)
     each_bytes = all_gradients(programs)[:, :1] / trained * late

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Integers, concatenated, constant
+from flopcast.dtypes import Counts, Integers, any_of, concatenated, constant
 from flopcast.records import Record
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
@@ -65,7 +65,7 @@ def depths(
     if rows:
         column = column * kinds + np.array(rows)[order.micro_batch[stage]]
     tasks = len(kind)
-    splits = bool((order.kind == WEIGHT).any())
+    splits = any_of(order.kind == WEIGHT)
     of_column = np.eye(columns, dtype=np.intp)[column]
     flying = ((kind == FORWARD).astype(np.intp) - (kind == BACKWARD))[:, None] * of_column
     waits = ((kind == BACKWARD).astype(np.intp) * splits - (kind == WEIGHT))[:, None] * of_column

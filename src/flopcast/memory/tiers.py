@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, Integers
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, Integers, any_of
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
 from flopcast.memory.categories import sizes
 from flopcast.memory.outer import all_outer_states, pseudo_gradients
@@ -105,7 +105,7 @@ def outside_bytes(
     if tier == "host" and placed:
         shape = of_rows(trained_shard(programs.legs[0] if programs.legs else programs), plan)
         found["buffers"] = np.full_like(shape, programs.stack.offload.buffer_bytes)
-    return {name: size for name, size in found.items() if size.any()}
+    return {name: size for name, size in found.items() if any_of(size)}
 
 
 def _of_layout(

@@ -23,7 +23,7 @@ and m87-labs/kestrel, pull request 143 (98 TFLOP/s on Hopper at 1.2 GHz).
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, is_wide
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, any_of, is_wide
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
 from flopcast.records import replace
@@ -84,7 +84,7 @@ class Matmul(AbstractOperator):
         """
         lengths = (self.n, self.m if self.layout == "weight_gradient" else self.k)
         parts = [length % ALIGNED for length in lengths]
-        if not any(part.any() for part in parts):
+        if not any(map(any_of, parts)):
             return ZERO
         odd = np.logical_or(*(part % 2 == 1 for part in parts))
         even = np.logical_or(*((part > 0) & (part % 2 == 0) for part in parts))

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Floats, any_of
 from flopcast.records import Record
 from flopcast.spec.traffic import Percentile
 
@@ -64,7 +64,7 @@ def spread_of(values_s: Floats) -> Spread:
 def _at_s(values_s: Floats, weights: Counts, percentile: Percentile) -> float:
     """Return the percentile of values that stand in a row as often as their weights say."""
     there = weights > 0
-    if not there.any():
+    if not any_of(there):
         return float("nan")
     order = np.argsort(values_s[there], kind="stable")
     ordered_s, counts = values_s[there][order], weights[there][order]

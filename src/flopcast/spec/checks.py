@@ -144,7 +144,7 @@ def still_open(job: Job, rules: Sequence[Rule]) -> tuple[Rule, ...]:
     kinds, found = _by_kind(Case.of(job, of_plans)), []
     for rule in rules:
         try:
-            if not all(np.all(rule.holds(each)) for each in kinds):
+            if not all((held := rule.holds(each)) is True or np.all(held) for each in kinds):
                 return tuple(rules)
         except AttributeError:
             found.append(rule)
@@ -214,5 +214,5 @@ def _all_hold(case: Case, rules: Iterable[Rule]) -> np.ndarray:
         for each in (case,) if rule.about_lists else kinds:
             holds = rule.holds(each)
             if holds is not True:  # as it is for almost all rules
-                mask &= np.broadcast_to(holds, mask.shape)
+                mask &= holds
     return mask

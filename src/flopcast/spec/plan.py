@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pydantic import AliasChoices, Field, model_validator
 
-from flopcast.dtypes import ONE, Counts
+from flopcast.dtypes import ONE, Counts, any_of
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
 from flopcast.records import Record, field
@@ -310,7 +310,7 @@ class Plans(Record, eq=False):
             expert=self.expert_parallel,
             expert_tensor=self.expert_tensor_parallel,
             context=context,
-            context_exchange=self.structure.context_exchange if (context > 1).any() else "none",
+            context_exchange=self.structure.context_exchange if any_of(context > 1) else "none",
             context_order=self.structure.context_order,
             documents=batch.documents_by_kind,
             source_length=batch.source_by_kind / context,

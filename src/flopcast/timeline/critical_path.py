@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
-from flopcast.dtypes import Counts, Floats, Integers, distinct
+from flopcast.dtypes import Counts, Floats, Integers, any_of, distinct
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.schedules.base import FORWARD
@@ -144,7 +144,7 @@ def _lost_shares(run: StepSimulation, stage: int, before: int | None = None) -> 
     return [
         share
         for number, one in enumerate(run.passes)
-        if one.lost_s.any()
+        if any_of(one.lost_s)
         for share in executed(run, one, one.lost_counts, mine[kind.ravel()[mine] == number])
     ]
 
@@ -311,7 +311,7 @@ def _transfer_shares(run: StepSimulation, by_hop_s: Floats) -> list[TimeAttribut
     Of several kinds of micro-batches, hop indices follow each other kind by kind (`of_kinds`).
     """
     found: list[TimeAttribution] = []
-    if not by_hop_s.any():
+    if not any_of(by_hop_s):
         return found
     kinds = (np.arange(len(run.leaves)) - 1) % 2
     of_rows = by_hop_s.reshape(-1, len(run.leaves))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
-from flopcast.dtypes import Floats, Integers, distinct
+from flopcast.dtypes import Floats, Integers, any_of, distinct
 from flopcast.operators.item import Item
 from flopcast.records import Record, replace
 from flopcast.spec.rows import EqualRows, equal_rows, of_equal_split, of_rows, rows_of
@@ -154,7 +154,7 @@ def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
         if len(more):
             found_s[..., more] = _joined(found_s, square_s, more, row[more])
         done |= wanted
-        if (repeat >> (bit + 1)).any():
+        if any_of(repeat >> (bit + 1)):
             square_s = _joined(square_s, square_s, every, every)
     return found_s
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.cost.host import launches_experts, several_experts
 from flopcast.cost.item_prices import ItemPrice, Priced
-from flopcast.dtypes import ONE, Counts, Flags, Floats
+from flopcast.dtypes import ONE, Counts, Flags, Floats, all_of, any_of
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import LINKS
@@ -63,8 +63,8 @@ class Columns(Record, kw_only=False):
             yield self.number - LAUNCH_COLUMNS, EVERYWHERE
             return
         several = several_experts(item)[None]
-        if not self.number or several.all() or not several.any():
-            yield self.number - (1 if several.all() else LAUNCH_COLUMNS), EVERYWHERE
+        if not self.number or all_of(several) or not any_of(several):
+            yield self.number - (1 if all_of(several) else LAUNCH_COLUMNS), EVERYWHERE
         else:
             yield self.number - LAUNCH_COLUMNS, ~several
             yield self.number - 1, several
@@ -78,7 +78,7 @@ def num_columns(items: Sequence[Item]) -> int:
 def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
     """Return the streams that the items use. Rows for other streams would only enlarge the matrices."""
     used = {item.stream for item in items} | {"compute", "host"}
-    if any(item.overlapped and ends_stage(item, plans).any() for item in items):
+    if any(item.overlapped and any_of(ends_stage(item, plans)) for item in items):
         used.add(SLOWED)
     return tuple(name for name in STREAMS if name in used)
 
@@ -265,15 +265,15 @@ def _run(
     rows = zip(items, costs, links, lost, strict=True)
     for column, (item, (seconds, launch_s), link, loses) in enumerate(rows):
         executed = executions(item)
-        if np.count_nonzero(launch_s):
+        if any_of(launch_s):
             for launches, where in columns.launching(item):
                 launched_s = launch_s if where is EVERYWHERE else launch_s * where
                 run.add("host", launched_s, launched_s, launches)
         ends = ends_stage(item, plans)[None] if item.overlapped else NOWHERE
-        late = bool(item.waits) and ends is not NOWHERE and ends.any()
+        late = bool(item.waits) and ends is not NOWHERE and any_of(ends)
         waits = {item.stream, "host", *item.waits, *((SLOWED,) if late else ())}
         start = run.latest(item.stream, waits)
-        takes_time = np.count_nonzero(seconds) == seconds.size
+        takes_time = all_of(seconds)
         lasts = executed if takes_time else (seconds > 0) * executed
         bears = item.stream == "compute" and SLOWED in streams
         if bears:

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.dtypes import Counts, Floats, Integers, all_of, any_of
 from flopcast.records import Record
 
 NEVER = -np.inf
@@ -51,8 +51,8 @@ def repeated(state: Paths, layer: Paths, repeat: Counts, place: Place) -> Paths:
     bits = int(times.max()).bit_length() if times.size else 0
     for bit in range(bits):
         wanted = ((times >> bit) & 1).astype(bool)
-        if wanted.any():
-            state = joined(state, power, place, None if wanted.all() else wanted)
+        if any_of(wanted):
+            state = joined(state, power, place, None if all_of(wanted) else wanted)
         if bit + 1 < bits:
             power = joined(power, power)
     return state

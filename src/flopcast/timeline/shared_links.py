@@ -34,7 +34,7 @@ import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.item_prices import Priced
-from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.dtypes import ZERO, Counts, Floats, any_of
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.records import Record
@@ -118,7 +118,7 @@ def shared_links(
     lasts: Period | None = None
     for names, use in zip(meets, uses, strict=True):
         queued = {name: _queued_s(name, use, items, uses) for name in names} if use is not None else {}
-        if use is None or not any((all_s * use.on_link_s).any() for all_s in queued.values()):
+        if use is None or not any(any_of(all_s * use.on_link_s) for all_s in queued.values()):
             found.append(None)
             continue
         lasts = period() if lasts is None else lasts

@@ -7,7 +7,7 @@ Elsewhere: when tasks run (pipeline.py), the inside of a task (program.py), the 
 
 import numpy as np
 
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Floats, Integers, any_of
 from flopcast.schedules.base import FORWARD
 from flopcast.spec.batch import Rows
 from flopcast.timeline.max_plus import NEVER
@@ -70,7 +70,7 @@ def reductions_end(played: NodeTimes, of_task: ProgramOfTask, passes: Passes) ->
     lost = _lost(g, of_task, passes)
     done = played.end_s[g.last] + lost.sum(axis=1)
     chain = np.full(len(done), -1)
-    if not (backward.tail_s > NEVER).any():
+    if not any_of(backward.tail_s > NEVER):
         return done, chain
     tail, reduction = of_task.values(backward.tail_s), of_task.values(backward.reduction_s)
     reducing = (g.order.kind.ravel() == kind) & (tail > NEVER) & (reduction > 0)
@@ -92,7 +92,7 @@ def _lost(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
     Shape (stages, tasks of a stage).
     """
     kind = pipeline.order.kind
-    if not any(one.lost_s.any() for one in passes):
+    if not any(any_of(one.lost_s) for one in passes):
         return np.zeros(kind.shape)
     each_s: Floats = np.choose(kind.ravel(), [of_task.values(one.lost_s) for one in passes])
     return each_s.reshape(kind.shape)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Floats, any_of
 from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.dequantise import Dequantise
@@ -80,7 +80,7 @@ def _alike(forward: tuple[Item, ...]) -> Iterator[tuple[np.ndarray, tuple[Item, 
     Plans with and without context parallelism are in one batch, whose items of a ring do not run in those
     without.
     """
-    counted = [item for item in forward if len(item.count) > 1 and (item.count == 0.0).any()]
+    counted = [item for item in forward if len(item.count) > 1 and any_of(item.count == 0.0)]
     if not counted:
         yield np.ones((1, 1), dtype=bool), forward
         return

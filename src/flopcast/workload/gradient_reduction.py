@@ -17,7 +17,7 @@ ZeRO: arXiv:1910.02054. Loss scaling, and why a step may be skipped: arXiv:1710.
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, constant
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, any_of, constant
 from flopcast.errors import InternalError
 from flopcast.layers.base import Weight
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -202,7 +202,7 @@ def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Count
     """Return the copies and the reductions that do not overlap with the backward pass, below ZeRO-2."""
     behind = [(end, axis, own * (1.0 - hidden_reductions(stack, plans, axis))) for end, axis, own in held]
     copied = sum((own for _, _, own in behind), ZERO)
-    if not copied.any():
+    if not any_of(copied):
         return []
     items = [_over_gradients(stack, name, copied) for name in _copies(stack, behind=False)]
     overlaps = stack.gradients.overlaps(plans.structure.zero)

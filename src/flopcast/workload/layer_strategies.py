@@ -23,7 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from flopcast.dtypes import Counts
+from flopcast.dtypes import Counts, any_of
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.layers.base import activation_bytes
 from flopcast.operators.base import AbstractMessage
@@ -219,7 +219,7 @@ class _Between(Record, eq=False):
     def segment(self, one: int, other: int, repeat: Counts, back: bool) -> list[Segment]:
         """Return the message between two layouts in chunks that change between them; often none."""
         item = (self.backward if back else self.forward).get((one, other))
-        return [Segment(items=(item,), repeat=repeat)] if item is not None and repeat.any() else []
+        return [Segment(items=(item,), repeat=repeat)] if item is not None and any_of(repeat) else []
 
 
 def _between(each: Sequence[Programs], runs: Sequence[_Run]) -> _Between:

@@ -16,7 +16,7 @@ Parameters: ZeRO-Infinity, arXiv:2104.07857. Activations: SSDTrain, arXiv:2408.1
 
 from collections.abc import Iterable
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, any_of
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.messages import Replicate
 from flopcast.operators.tier_copies import Link, TierCopy
@@ -130,7 +130,7 @@ def with_activations_outside(layer: Layer, plans: Plans) -> Layer:
     """
     plan = plans.structure
     share = fraction_in(plan.offload, "activations") * plans.offloads
-    if not share.any() or layer.kind != "block":
+    if not any_of(share) or layer.kind != "block":
         return layer
     whole, kept = layer.kept_bytes, layer.kept_bytes * plans.offloads
     return replace(

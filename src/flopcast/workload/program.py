@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.dtypes import ZERO, Counts, Floats, Integers, all_of
 from flopcast.kept_results import Same
 from flopcast.layers.base import Split, Weight, activation_bytes
 from flopcast.operators.base import AbstractOperator
@@ -228,7 +228,7 @@ class Accounting(Record, eq=False):
         if _operators(self.taken) == _operators(self.put):  # only order, streams or messages changed
             return True
         before, after = self.before_flop, self.after_flop
-        return bool((abs(before - after) <= ROUNDING * abs(after)).all())
+        return all_of(abs(before - after) <= ROUNDING * abs(after))
 
     @property
     def before_flop(self) -> Floats:

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from flopcast.dtypes import ONE, ZERO, Counts
+from flopcast.dtypes import ONE, ZERO, Counts, any_of
 from flopcast.layers.base import Weight
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
@@ -137,7 +137,7 @@ def gathered_segments(
         elif when:
             chosen = _with_gathers(chosen, kinds, weights, _Gathering(stack, plans, when, backward))
         found += chosen
-    return tuple(found) if len(found) == len(parts) else tuple(s for s in found if s.repeat.any())
+    return tuple(found) if len(found) == len(parts) else tuple(s for s in found if any_of(s.repeat))
 
 
 class _Gathering(Record, eq=False, kw_only=False):
@@ -241,14 +241,14 @@ def _ahead(unit: _Unit, later: Sequence[_Unit], how: _Gathering) -> list[Segment
     found = [Segment(items=inner, repeat=np.maximum(unit.repeat - 1.0, 0.0))]
     last = unit.here
     for other, follows in zip(later, _first(later), strict=True):
-        if (repeat := unit.here * follows).any():
+        if any_of(repeat := unit.here * follows):
             gather = _gather(other.weights, how, ahead=True)
             found.append(Segment(items=(arrive, *gather, *copies, *layer.items), repeat=repeat))
         last = last * (1.0 - follows)
-        if not last.any():
+        if not any_of(last):
             break
     found.append(Segment(items=(arrive, *copies, *layer.items), repeat=last))
-    found = [segment for segment in found if segment.repeat.any()]
+    found = [segment for segment in found if any_of(segment.repeat)]
     return [*found, *unit.layers[1:]]
 
 

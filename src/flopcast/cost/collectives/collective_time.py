@@ -16,7 +16,7 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
-from flopcast.dtypes import Counts, Floats, distinct
+from flopcast.dtypes import Counts, Floats, any_of, distinct
 from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.tier import Tier
@@ -146,7 +146,7 @@ def message_seconds(
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in distinct(tier):
         here = (tier == index) & (inside * nodes > 1) & (size > 0)
-        if not here.any():
+        if not any_of(here):
             continue
         link, inner = cluster.tiers[index], _inner(index, cluster)
         if inner and domain_bytes is not None and FORMULAS[collective].one_copy_a_domain:

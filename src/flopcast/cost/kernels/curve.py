@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flopcast.cost.kernels.features import features_of
-from flopcast.dtypes import Counts, Integers, Logs
+from flopcast.dtypes import Counts, Integers, Logs, any_of
 from flopcast.records import Record, field
 
 MOST_RISE = 3.0  # of efficiency, far beyond the end of an axis
@@ -104,11 +104,11 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
         if power is None or view.saturates or len(axis) == 1:
             continue
         beyond = logs[number] > axis[-1]
-        if beyond.any():
+        if any_of(beyond):
             edge = [log[beyond] for log in logs]
             total[beyond] += _gain_beyond(curve, edge, number, 2.0**-power)
     shape = coordinates
-    if view.at_least and curve.terms and (little := logs[0] < curve.axes[0][0]).any():
+    if view.at_least and curve.terms and any_of(little := logs[0] < curve.axes[0][0]):
         shape = tuple(
             np.where(little, np.maximum(value, least), value)
             for value, least in zip(coordinates, view.at_least, strict=False)

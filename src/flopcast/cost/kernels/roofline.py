@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Floats, any_of
 from flopcast.operators.base import Work
 from flopcast.spec.cluster import Device
 
@@ -47,7 +47,7 @@ def roofline(need: Work, device: Device) -> tuple[Floats, Floats, Floats]:
     engine_s = engine_seconds(need, device)
     bound_s: Floats = np.maximum(engine_s, memory_seconds(need, device))
     is_large = need.moved_bytes > device.cache_bytes
-    if not is_large.any():
+    if not any_of(is_large):
         return bound_s, engine_s, bound_s
     sustained = np.where(is_large, SUSTAINED_FRACTION, 1.0)
     least_s: Floats = np.maximum(engine_s, memory_seconds(need, device, sustained))

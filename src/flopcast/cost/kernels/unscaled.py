@@ -18,7 +18,7 @@ from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.narrow_results import with_results
 from flopcast.cost.kernels.roofline import cycle_seconds, moving_seconds, roofline
 from flopcast.cost.kernels.sustained import busy_ratio
-from flopcast.dtypes import ZERO, Counts, Flags, Floats, Logs
+from flopcast.dtypes import ZERO, Counts, Flags, Floats, Logs, any_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.records import Record
 from flopcast.spec.cluster import Device
@@ -89,7 +89,7 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
     if device.writes_results_after:
         busy_s = curve_s * ratio
         results_s = with_results(priced, busy_s, moving_seconds(result_bytes, device)) - busy_s
-    if cycles.any():
+    if any_of(cycles):
         loops_s = np.where(moves, np.maximum(cycle_seconds(cycles, device) - curve_s, 0.0), 0.0)
     return UnscaledTimes(
         shapes=shapes,
