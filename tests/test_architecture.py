@@ -73,6 +73,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "predictor": {"argument_checks", "library", "prediction"},
     "shared_network": {"report"},
     "api": {"jobs", "predictor", "render", "serving", "rl"},
+    "explanations": {"api", "serving/explain"},
     "plans_that_fit": {"api"},
     "best_plans": {"jobs", "library", "search"},
     "placement": {"library", "search"},
@@ -82,7 +83,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "jobs": {"argument_checks", "requests"},
     "__init__": {"accuracy", "api", "best_deployments", "best_plans", "jobs"},
     "ui": {"accuracy", "best_deployments", "best_plans", "garbage", "layout_answers", "plans_that_fit"},
-    "cli": {"best_deployments", "serving/explain", "ui", "workers"},
+    "cli": {"best_deployments", "explanations", "ui", "workers"},
     "__main__": {"cli"},
 }
 EDGES = {
@@ -96,6 +97,7 @@ EDGES = {
     "argument_checks",
     "predictor",
     "api",
+    "explanations",
     "plans_that_fit",
     "best_plans",
     "placement",

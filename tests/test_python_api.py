@@ -13,6 +13,8 @@ from conftest import PACKAGE
 from pages import output_of
 
 import flopcast
+from flopcast.explanations import explain
+from flopcast.render.explanation import as_json as explanation_json
 from flopcast.render.report_json import as_json
 
 PLAN = "dp=32 tp=2 mbs=1 gbs=512 sp zero=1"
@@ -58,6 +60,18 @@ def test_memory_and_comparison_are_those_of_the_command_line(asked):
     assert compared.sure == wanted["settled"]
     wanted = told("memory", **WORDS)["memory"]
     assert flopcast.predict_memory(asked).device_used_bytes == pytest.approx(wanted["device_used_bytes"])
+
+
+def test_explanations_are_those_of_the_command_line(asked):
+    words = {"engine": "vllm", "cluster": "dgx-h100:1", "plan": "tp=1", "traffic": "requests=20"}
+    serving = flopcast.serving_job("llama-3.1-8b", **words)
+
+    assert explanation_json(explain(asked, "mlp")) == told("explain mlp", **WORDS)
+    found = explain(serving, "ttft")
+    assert explanation_json(found) == told("explain ttft llama-3.1-8b", **words)
+    assert explain(flopcast.predict_serving(serving), "ttft") == found
+    assert explain(asked).name == "step"
+    assert explain(serving).name == "tpot"
 
 
 def test_reports_compare_as_their_jobs(asked):

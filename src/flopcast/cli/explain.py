@@ -119,22 +119,14 @@ def _explained(what: str, request: JobRequest) -> tuple["Explanation", tuple[str
         The request has errors, or its prediction contains no such number.
     """
     from flopcast.api import predict, predict_serving
-    from flopcast.library.constants import shipped
-    from flopcast.library.curves import load_book, load_serving_book
-    from flopcast.report.explain.registry import explain
+    from flopcast.explanations import explain
     from flopcast.requests.serving_request import answered
-    from flopcast.serving.explain import explain_serving
 
     if serves(request):
         served = answered(request, predict_serving)
-        book = load_serving_book(served.job.cluster)
-        return explain_serving(served, book, what), served.job.assumptions
+        return explain(served, what), served.job.assumptions
     report = predict(resolve(request))
-    sources = {
-        constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
-        for constant in shipped().constants
-    }
-    return explain(report, load_book(report.job.cluster), sources, what), report.assumptions
+    return explain(report, what), report.assumptions
 
 
 def _swapped(what: str, second: str) -> Problem:
