@@ -59,7 +59,14 @@ def said(job):
     plan, drafting = job.plan, job.plan.drafting
     formats = plan.weights, plan.format_of_experts, plan.cache
     draft = drafting and (drafting.drafter, drafting.drafted)
-    return pools, formats, draft, plan.adapter_rank, job.adapter_slots, job.engine
+    return pools, formats, draft, plan.adapter_rank, job.adapter_slots, engine_of(job)
+
+
+def engine_of(job):
+    """The engine without the longest prompt, which TensorRT-LLM takes from the tokens of a pass."""
+    longest = job.engine.max_prompt_tokens
+    assert longest in (0, job.plan.max_tokens)
+    return job.engine.model_copy(update={"max_prompt_tokens": 0})
 
 
 @all_cases("kind, model, plan, change", list(cases()))

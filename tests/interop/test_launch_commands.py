@@ -286,6 +286,46 @@ def test_a_wrong_flag_is_an_error_with_its_line_and_its_mend(text, field, fix):
     assert problem.where.startswith("serve.sh:")
 
 
+def checked(text, prompt):
+    source = source_of(text.encode(), "serve.sh", JobRequest())
+    traffic = f"rate=1/s prompt={prompt} output=50 requests=4"
+    check_serving(resolve_serving(JobRequest(source=source, cluster="dgx-h100:1", traffic=traffic)))
+
+
+def test_a_prompt_beyond_the_longest_of_the_engine_is_an_error_whose_fix_works():
+    """TensorRT-LLM computes whole prompts, unless chunked prefill is on."""
+    both = "text-generation-launcher --model-id gpt2 --num-shard 1 --max-input-tokens 300"
+    for text, fits in (
+        (both, 300),
+        (f"{both} --max-total-tokens 400", 300),
+        ("trtllm-serve gpt2 --max_num_tokens 300", 300),
+        ("trtllm-serve gpt2 --max_num_tokens 300 --max_seq_len 320", 270),
+    ):
+        with pytest.raises(SpecError) as caught:
+            checked(text, 500)
+        assert {problem.fix for problem in caught.value.problems} >= {f"write prompt={fits}"}
+        checked(text, fits)
+    checked("trtllm-serve gpt2 --max_num_tokens 300 --enable_chunked_prefill", 500)
+    with pytest.raises(SpecError, match="the launcher would not start"):
+        data_of(f"{both} --max-total-tokens 300")
+
+
+def test_vllm_starts_only_if_its_cache_holds_a_request_of_the_stated_length():
+    """17,987 tokens fit beside the weights of Llama 3.1 70B on two H100: 1,124 blocks of 16."""
+    text = "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 2 --max-model-len"
+
+    with pytest.raises(SpecError) as caught:
+        checked(f"{text} 131072", 500)
+
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == ("model.context_length", 131072)
+    fits = problem.fix.edits[0]["model.context_length"]
+    assert fits % 16 == 0
+    checked(f"{text} {fits}", 500)
+    for automatic in ("auto", "-1"):
+        checked(f"{text} {automatic}", 500)
+
+
 def test_a_longest_request_beyond_the_context_of_the_model_is_told_because_vllm_does_not_start():
     line = "vllm serve gpt2 --max-model-len"
     told = {tokens: data_of(f"{line} {tokens}")["assumptions"] for tokens in (1024, 1025)}
@@ -295,7 +335,12 @@ def test_a_longest_request_beyond_the_context_of_the_model_is_told_because_vllm_
 
 
 def test_a_request_beyond_the_longest_of_the_engine_is_an_error_whose_fix_works():
-    for text in ("vllm serve gpt2 --max-model-len 512", f"{SGLANG} gpt2 --context-length 512"):
+    for text in (
+        "vllm serve gpt2 --max-model-len 512",
+        f"{SGLANG} gpt2 --context-length 512",
+        "text-generation-launcher --model-id gpt2 --num-shard 1 --max-total-tokens 512",
+        "trtllm-serve gpt2 --max_seq_len 512",
+    ):
         source = source_of(text.encode(), "serve.sh", JobRequest())
 
         def check(prompt, source=source):

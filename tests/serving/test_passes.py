@@ -114,6 +114,54 @@ def test_absorbed_latents_multiply_as_their_closed_form_says():
     assert total(core, lambda work: work.flop) == pytest.approx(one * layers, rel=1e-9)
 
 
+def test_fused_kernels_of_attention_compute_the_same_with_fewer_launches():
+    """Of each layer, one product and its cast are missing, or the kernel that writes the cache."""
+    run, plan = decoding(4.0), Deployment(weights="fp8_block")
+    cluster = catalog.cluster("dgx-b200", 1)
+    book = load_serving_book(cluster)
+    apart = ENGINE.model_copy(update={"fused_latents": False, "fused_rotation": False})
+
+    def read(name, **fused):
+        engine = apart.model_copy(update=fused)
+        layers = lower_passes(catalog.model(name), plan, engine, run)
+        items = [(item, layer.count) for layer in layers for item in layer.items]
+        priced = price_passes(layers, 1, plan, engine, cluster, book, Site())
+        return total(items, lambda work: work.flop), priced.launches().item()
+
+    for name, field, fewer in (
+        ("deepseek-v3", "fused_latents", 2 * 61),
+        ("deepseek-v3", "fused_rotation", 61),
+        ("llama-3.1-70b", "fused_latents", 0),
+        ("llama-3.1-70b", "fused_rotation", 80),
+        ("gpt2", "fused_rotation", 0),  # learned positions
+    ):
+        (flop, launches), (fused_flop, fused_launches) = read(name), read(name, **{field: True})
+        assert fused_flop == pytest.approx(flop, rel=1e-9), (name, field)
+        assert launches - fused_launches == fewer, (name, field)
+
+
+def test_the_attention_of_deepseek_v3_takes_as_long_as_the_module_of_vllm_that_joins_its_latents():
+    """vLLM 0.24 on one B200, 16 heads in FP8 with block scales and short caches (aiconfigurator)."""
+    measured_us = {1: 48.5, 8: 48.0, 64: 55.9}
+    cluster, plan = catalog.cluster("dgx-b200", 1), Deployment(tp=8, weights="fp8_block")
+    run = decoding([float(sequences) for sequences in measured_us], context=66.0)
+    outside = ("attention.norm", "attention.leave", "attention.residual", "attention.prompt")
+
+    def predicted_us(is_fused):
+        engine = Engine(name="vllm", fused_latents=is_fused)
+        layers = lower_passes(catalog.model("deepseek-v3"), plan, engine, run)
+        priced = price_passes(layers, 3, plan, engine, cluster, load_serving_book(cluster), Site())
+        own = [
+            (item, seconds / 61)
+            for item, seconds in priced.seconds()
+            if item.name.startswith("attention.") and not item.name.startswith(outside)
+        ]
+        return 1e6 * sum(seconds for _, seconds in own)
+
+    assert predicted_us(True) == pytest.approx(list(measured_us.values()), rel=0.10)
+    assert (predicted_us(False) > 1.12 * np.array(list(measured_us.values()))).all()
+
+
 @all_cases("name", MODELS[:-1])
 def test_ranks_share_the_flop_of_a_pass(name):
     whole = total(items_of(name, decoding(32.0)), lambda work: work.flop)

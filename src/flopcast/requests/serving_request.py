@@ -119,7 +119,8 @@ def check_serving(job: ServingJob) -> None:
     """Raise SpecError if a serving job cannot be predicted, with every rule that it breaks."""
     from flopcast.interop.request_traces.reader import trace_of
 
-    problems = serving_problems(job, _longest(job.traffic))
+    prompt = job.traffic.prompt_tokens
+    problems = serving_problems(job, _longest(job.traffic), int(prompt.mean) if prompt else 0)
     with collected(problems):
         trace_of(job)
     if problems:

@@ -19,7 +19,7 @@ from flopcast.layers.traced import NoFeedForward
 from flopcast.operators.formats import engines_of
 from flopcast.records import replace
 from flopcast.serving.checks_parts import of_parts
-from flopcast.serving.checks_requests import of_images, of_requests, of_tower
+from flopcast.serving.checks_requests import of_held_context, of_images, of_lengths, of_requests, of_tower
 from flopcast.serving.checks_tiers import of_overfilled, of_peers, of_streaming
 from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import common_fix, fitting_change, whole_degree
@@ -33,16 +33,17 @@ DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel")
 NO_KERNELS = "flopcast has no kernel times of this layer, so serving it is not supported yet"
 
 
-def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
+def serving_problems(job: ServingJob, longest: int, longest_prompt: int = 0) -> list[Problem]:
     """Return every rule that a job breaks; empty if it can be predicted.
 
     Parameters
     ----------
     longest : tokens of the longest request, prompt and output together
+    longest_prompt : tokens of the longest prompt; 0 if it is not known
     """
     broken = broken_rules(job)
     of_memory = () if broken else _of_kinds(job, lambda kind: _of_memory(kind, longest))
-    return [*broken, *of_memory, *_of_context(job, longest)]
+    return [*broken, *of_memory, *of_lengths(job, longest, longest_prompt)]
 
 
 def broken_rules(job: ServingJob) -> list[Problem]:
@@ -310,6 +311,8 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
         )
         fix = _fix_of_memory(job, longest)
         yield Problem("traffic", longest, f"requests of at most {tokens} tokens", because, fix)
+    else:
+        yield from of_held_context(job, tokens)
 
 
 def _each_token(memory: ServingMemory) -> str:
@@ -318,15 +321,6 @@ def _each_token(memory: ServingMemory) -> str:
     if full is None or memory.device_tokens == memory.cache_tokens:
         return f"{show_memory(memory.token_bytes)} each on a device"
     return f"{show_memory(full.token_bytes)} each in the {NAMES[full.name]} of a node"
-
-
-def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
-    if (stated := job.model.context_length) and longest > stated:
-        because = "prompt and output together are longer than the context length of the model"
-        fix = f"shorten prompt and output to {stated} tokens together"
-        if (outputs := job.traffic.output_tokens) and outputs.mean < stated:
-            fix = write(stated - int(outputs.mean), "prompt")
-        yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)
 
 
 def _has_room(job: ServingJob) -> bool:

@@ -1,7 +1,8 @@
 """Rules of serving jobs about requests: their images, their adapters, and prompts in the prefix cache.
 
 Answers: can the model of a job read the images of its requests and have their adapters, can the plan divide
-its vision tower, can the engine cache prompts, and are prompts long enough for their shared prefix?
+its vision tower, can the engine cache prompts, are prompts long enough for their shared prefix, and do the
+model and the engine accept requests of their length?
 Elsewhere: other rules of serving jobs (checks.py), images in training (spec/rules_vision.py).
 """
 
@@ -93,3 +94,39 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
         yield Problem(
             "traffic.adapters", traffic.adapters, "0 for this model", because, "remove the adapters"
         )
+
+
+def of_lengths(job: ServingJob, longest: int, longest_prompt: int) -> Iterator[Problem]:
+    """Yield errors if requests or prompts are longer than the model or the engine accepts.
+
+    Parameters
+    ----------
+    longest : tokens of the longest request, prompt and output together
+    longest_prompt : tokens of the longest prompt; 0 if it is not known
+    """
+    stated, most = job.model.context_length, job.engine.max_prompt_tokens
+    if stated and longest > stated:
+        because = "prompt and output together are longer than the context length of the model"
+        fix = f"shorten prompt and output to {stated} tokens together"
+        if (outputs := job.traffic.output_tokens) and outputs.mean < stated:
+            room = stated - int(outputs.mean)
+            fix = write(min(room, most or room), "prompt")
+        yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)
+    if most and longest_prompt > most:
+        because, fix = "the engine refuses longer prompts", write(most, "prompt")
+        yield Problem("traffic", longest_prompt, f"at most {most} tokens in a prompt", because, fix)
+
+
+def of_held_context(job: ServingJob, tokens: int) -> Iterator[Problem]:
+    """Yield an error if an engine does not start, because its KV cache of `tokens` tokens holds no request
+    of the context length of the model.
+    """
+    stated, block = job.model.context_length, job.engine.block_tokens
+    if job.engine.holds_context and tokens < stated:
+        fits = max(tokens // block * block, 1)
+        because = (
+            f"the KV cache of one instance holds {tokens:,} tokens, and the engine starts only if the cache"
+            " holds a request of this length"
+        )
+        fix = set_to({"model.context_length": fits})
+        yield Problem("model.context_length", stated, f"at most {fits}", because, fix)

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from flopcast.dtypes import Floats
-from flopcast.spec.engine import Overlap
+from flopcast.spec.kernel_overlap import Overlap
 
 LEAST_KEPT = 0.5  # of the time of kernels that overlap with those before them
 Seconds = TypeVar("Seconds", float, Floats)

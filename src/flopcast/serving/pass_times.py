@@ -25,8 +25,9 @@ from flopcast.serving.lower import VISION
 from flopcast.serving.overlapped_kernels import overlapping_s, together_s
 from flopcast.serving.pass_copies import PassCopies
 from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, ROUNDING, PricedPasses
-from flopcast.spec.engine import Engine, Overlap
+from flopcast.spec.engine import Engine
 from flopcast.spec.iteration_cost import EXPERTS
+from flopcast.spec.kernel_overlap import Overlap
 from flopcast.units import Number
 
 PriceBatch = Callable[[EnginePass], tuple[PricedPasses, ...]]  # of each pipeline stage

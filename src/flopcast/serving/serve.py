@@ -147,7 +147,7 @@ def _simulation(
     if steady and requests.concurrency <= leave_out_share * requests.size:
         requests = in_steady_state(requests, job.traffic.seed)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
-    if problems := serving_problems(job, longest):
+    if problems := serving_problems(job, longest, int(requests.prompt_tokens.max())):
         raise SpecError(problems)
     if job.plan.pools and requests.output_tokens.max() == 1:
         because = "the prefill instances generate the first token of each output"

@@ -7,65 +7,24 @@ Elsewhere: the time of its host (iteration_cost.py), which entry describes a rel
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
 from flopcast.spec.deployment import CacheFormat
 from flopcast.spec.iteration_cost import IterationCost
+from flopcast.spec.kernel_overlap import Overlap
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.source import Sources
 from flopcast.spec.streaming import Streaming
 from flopcast.strict_model import NotAllowedError, StrictModel
 
-Share = Annotated[float, Gt(0), Le(1)]
 UNKNOWN_RELEASE = "unknown"
 
 
 def is_month(text: str) -> bool:
     """Return whether a text is a month, such as 2024-10."""
     return re.fullmatch(r"20\d\d-\d\d", text) is not None
-
-
-class Overlap(StrictModel):
-    """How kernels of one pass that overlap slow each other down.
-
-    Messages overlap with GEMMs. Decode attention overlaps with GEMMs if `memory_ratio` is not empty. The
-    tuples have one entry for each fraction of the device that the overlapping kernel can use.
-
-    Attributes
-    ----------
-    given_fraction : tuple of float
-        Fraction of the device that decode attention or a message uses, and that GEMMs cannot use.
-    memory_ratio : tuple of float
-        Speed of decode attention with this fraction of the device, divided by its speed on the whole
-        device. Empty if decode attention does not overlap with GEMMs.
-    network_ratio : tuple of float
-        Speed of messages with this fraction of the device, divided by their speed on the whole device.
-    split_ratio : float
-        Time of the GEMMs of a pass that is split into parts, divided by the time of the GEMMs of the whole
-        pass.
-    """
-
-    given_fraction: tuple[Annotated[float, Ge(0), Le(1)], ...]
-    memory_ratio: tuple[Share, ...] = ()
-    network_ratio: tuple[Share, ...]
-    split_ratio: float = Field(default=1.0, ge=1)
-
-    @model_validator(mode="after")
-    def _one_entry_for_each_share(self) -> "Overlap":
-        given = (self.given_fraction, self.network_ratio, self.memory_ratio or self.network_ratio)
-        sizes = {len(each) for each in given}
-        if len(sizes) > 1:
-            because = "the i-th entries of these lists describe the same share of the multiprocessors"
-            allowed = "given_fraction, network_ratio and memory_ratio with equally many entries"
-            raise NotAllowedError(allowed, because, "write lists of the same length")
-        return self
-
-
-LADDER = Overlap(given_fraction=(0.0,), network_ratio=(1.0,))
-"""Messages of blocks with a ladder residual: they are small, so their time is latency."""
 
 
 class SmallDevices(StrictModel):
@@ -183,6 +142,11 @@ class Engine(StrictModel):
         computed together. With 0, they join the next pass.
     wait_fraction : float
         Fraction of `max_tokens` that waiting prompts must reach to be computed at once.
+    max_prompt_tokens : int
+        Largest number of tokens in a prompt; 0 if only the context length of the model limits it.
+    holds_context : bool
+        Whether the engine starts only if its KV cache holds a request of the context length of the model,
+        as vLLM does with `--max-model-len`.
     adapter_slots : int
         Default number of low-rank adapters that fit into memory at the same time.
     fused_norms : bool
@@ -190,6 +154,12 @@ class Engine(StrictModel):
     fused_casts : tuple of str
         Formats of weights for which the kernel before a GEMM writes the GEMM's input in this format. With
         all other formats, a separate kernel casts the input.
+    fused_latents : bool
+        Whether one GEMM computes the latents of queries and those of keys and values (latent attention).
+        Otherwise, two GEMMs do.
+    fused_rotation : bool
+        Whether the kernel that rotates queries and keys also writes keys and values to the cache.
+        Otherwise, a second kernel writes them.
     fused_epilogues : bool
         Whether GEMMs add the residual and apply the activation function, so that neither needs a separate
         kernel or is part of the norm. The predicted GEMMs take no longer. A norm after a half of a block
@@ -251,9 +221,13 @@ class Engine(StrictModel):
     stream_interval: int = Field(default=1, ge=1)
     wait_passes: int = Field(default=0, ge=0)
     wait_fraction: float = Field(default=1.0, gt=0, le=1)
+    max_prompt_tokens: int = Field(default=0, ge=0)
+    holds_context: bool = False
     adapter_slots: int = Field(default=1, ge=1)
     fused_norms: bool = True
     fused_casts: tuple[WeightFormat, ...] = ()
+    fused_latents: bool = False
+    fused_rotation: bool = False
     fused_epilogues: bool = False
     overlap: Overlap | None = None
     streaming: Streaming | None = None

@@ -7,8 +7,9 @@ from pydantic import ConfigDict, PrivateAttr
 
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment, Pool
-from flopcast.spec.engine import LADDER, Engine, Overlap
+from flopcast.spec.engine import Engine
 from flopcast.spec.iteration_cost import TIMED_WITH_OTHERS, IterationCost
+from flopcast.spec.kernel_overlap import LADDER, Overlap
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
 from flopcast.spec.streaming import HostComputes

@@ -276,7 +276,8 @@ def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
 
 
 def _plan(instance: Instance) -> tuple[object, object]:
-    return instance.reader.part("plan"), instance.reader.part("engine")
+    engine = instance.reader.part("engine")
+    return instance.reader.part("plan"), {key: engine[key] for key in engine if key != "holds_context"}
 
 
 def _of_equal(instances: Sequence[Instance], name: str, notes: Sequence[str]) -> Document:

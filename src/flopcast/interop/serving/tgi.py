@@ -33,12 +33,22 @@ def read(reader: LaunchReader) -> None:
     reader.put_count("max_tokens", "max-batch-prefill-tokens")
     reader.put_memory("cuda-memory-fraction", USED_FRACTION)
     reader.put_stated("graph_sequences", "cuda-graphs", lambda key: _most(reader, key))
-    reader.read_longest("max-total-tokens")
-    reader.read_longest("max-input-tokens")
+    reader.read_longest("max-total-tokens", entry)
+    _read_longest_prompt(reader)
     cached = str(reader.raw("prefix-caching")).lower() in ("1", "true")
     reader.put_stated("prefix_cache", "prefix-caching", lambda _: cached)
     if reader.has("speculate"):
         reader.put_draft("ngram", reader.count("speculate", least=0), "speculate")
+
+
+def _read_longest_prompt(reader: LaunchReader) -> None:
+    """Read the longest prompt, which the launcher requires to be shorter than the longest request."""
+    prompt, whole = "max-input-tokens", "max-total-tokens"
+    reader.put_stated("max_prompt_tokens", prompt)
+    if reader.has(prompt) and reader.has(whole) and (most := reader.count(whole)) <= reader.count(prompt):
+        because = "a request also has output tokens, so the launcher would not start"
+        if most > 1:
+            reader.contradiction(prompt, whole, because, most - 1)
 
 
 def _most(reader: LaunchReader, key: str) -> int:

@@ -42,12 +42,15 @@ def read(reader: LaunchReader) -> None:
     reader.read_cache("quant-config.kv-cache-quant-algo")
     reader.read_cache("kv-cache-config.dtype")
     reader.choice("backend", reader.words("backends"), "")
-    _read_limits(reader)
+    _read_limits(reader, entry)
     _read_drafting(reader)
     if reader.has("dataset"):
         read_trtllm_load(reader)
     if reader.has("disaggregation-mode"):
         reader.role = reader.choice("disaggregation-mode", ROLES, "")
+    is_benchmark, chunked = reader.has("dataset"), reader.flag("enable-chunked-prefill")
+    if not (is_benchmark or chunked or reader.role == "decode"):
+        reader.put_stated("max_prompt_tokens", "max-num-tokens")  # a pass computes a whole prompt
 
 
 def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
@@ -68,8 +71,8 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
         reader.put(("plan", "expert_parallel"), degree, key)
 
 
-def _read_limits(reader: LaunchReader) -> None:
-    """Read the limits of a pass and of the cache."""
+def _read_limits(reader: LaunchReader, entry: str | None) -> None:
+    """Read the limits of a pass, of requests and of the cache."""
     reader.put_count("max_sequences", "max-batch-size")
     reader.put_count("max_tokens", "max-num-tokens")
     part = "kv-cache-config.free-gpu-memory-fraction"
@@ -80,7 +83,7 @@ def _read_limits(reader: LaunchReader) -> None:
             " weights leave free",
             part,
         )
-    reader.read_longest("max-seq-len")
+    reader.read_longest("max-seq-len", entry)
     reader.put_stated("block_tokens", "kv-cache-config.tokens-per-block")
     reader.put_stated("passes_ahead", "disable-overlap-scheduler", lambda key: int(not reader.flag(key)))
     reader.put_stated("prefix_cache", "kv-cache-config.enable-block-reuse", reader.flag)

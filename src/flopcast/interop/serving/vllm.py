@@ -24,6 +24,7 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "", "pref
 QUANTISED = {"fp8": "fp8", "int4": "awq", "nvfp4": "modelopt_fp4", "mxfp4": "mxfp4"}
 METHODS = {"eagle": "eagle3", "mtp": "mtp", "ngram": "ngram", "model": "draft_model"}
 NGRAM = "[ngram]"  # --speculative-model of older releases
+AUTOMATIC = ("auto", "-1")  # --max-model-len
 RANK = 16  # --max-lora-rank, by default
 SENDERS = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
@@ -57,12 +58,25 @@ def read(reader: LaunchReader) -> None:
     _read_role(reader)
 
 
+def _read_longest(reader: LaunchReader, entry: str | None) -> None:
+    """Read the longest request, for which the KV cache must have room; vLLM may choose it itself."""
+    key = "max-model-len"
+    if str(reader.raw(key)) in AUTOMATIC:
+        reader.assume(
+            f"{key} {reader.raw(key)}: requests are as long as the KV cache and the model allow", key
+        )
+        return
+    reader.read_longest(key, entry, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+    if isinstance(reader.data.get("model"), dict) and reader.has(key):
+        reader.put(("engine", "holds_context"), True, key)
+
+
 def _read_limits(reader: LaunchReader, entry: str | None) -> None:
     """Read the limits of a pass and of the cache."""
     reader.put_count("max_sequences", "max-num-seqs")
     reader.put_count("max_tokens", "max-num-batched-tokens")
     reader.put_memory("gpu-memory-utilization")
-    reader.read_longest("max-model-len", entry, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+    _read_longest(reader, entry)
     plan = reader.part("plan")
     sequences, tokens = plan.get("max_sequences"), plan.get("max_tokens")
     if isinstance(sequences, int) and isinstance(tokens, int) and tokens < sequences:

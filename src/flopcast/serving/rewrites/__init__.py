@@ -13,6 +13,7 @@ from flopcast.serving.rewrites.cached_attention import cached_attention
 from flopcast.serving.rewrites.cached_latents import cached_latents
 from flopcast.serving.rewrites.cached_states import cached_states
 from flopcast.serving.rewrites.fused_norms import fused_norms
+from flopcast.serving.rewrites.fused_rotation import fused_rotation
 from flopcast.serving.rewrites.last_tokens import last_tokens
 from flopcast.serving.rewrites.served_experts import served_experts
 from flopcast.serving.rewrites.served_messages import served_messages
@@ -27,6 +28,7 @@ SERVING_REWRITES: dict[str, ServingRewrite] = {
     "served_experts": served_experts,
     "last_tokens": last_tokens,
     "fused_norms": fused_norms,
+    "fused_rotation": fused_rotation,
     "served_products": served_products,
     "served_messages": served_messages,
     "adapter_products": adapter_products,

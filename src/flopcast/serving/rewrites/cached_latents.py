@@ -41,15 +41,22 @@ def cached_latents(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace the core of latent attention, and project up only the latents of prompts.
 
     Decoding queries are absorbed: two products of one matrix for each head, and a kernel that reads
-    latents. With split latents, the products of queries and outputs have all heads on each rank. Other
-    layers are returned unchanged.
+    latents. With split latents, the products of queries and outputs have all heads on each rank. With
+    `fused_latents`, one product computes the latents of queries and those of keys and values. Other layers
+    are returned unchanged.
     """
     mixer = seen.layer.mixer if isinstance(seen.layer, Block) else None
     if not isinstance(mixer, LatentAttention):
         return items
+    is_joined = seen.engine.fused_latents and mixer.q_lora_rank is not None
+    columns = constant((mixer.q_lora_rank or 0) + mixer.latent_elements + mixer.qk_rope_head_size)
     kept: list[Item] = []
     for item in items:
-        if item.name == "attention.kv_up" and isinstance(item.work, Matmul):
+        if is_joined and item.name == "attention.kv_down":
+            continue
+        if is_joined and item.name == "attention.q_down" and isinstance(item.work, Matmul):
+            kept.append(replace(item, work=replace(item.work, n=columns)))
+        elif item.name == "attention.kv_up" and isinstance(item.work, Matmul):
             kept.append(_of_prompts(item, item.work, seen))
         elif item.name in OF_HEADS and isinstance(item.work, Matmul) and seen.deployment.latents == "split":
             kept += _with_all_heads(item, item.work, seen)
