@@ -14,6 +14,7 @@ from flopcast.lab.graph_runs.score import score_runs
 from flopcast.lab.measured_tables import GRAPHS
 from flopcast.lab.scores import statistics
 from flopcast.library.graph_efficiencies import shipped_efficiencies
+from flopcast.records import replace
 
 NAME = "timm_benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"
 RESNET = {
@@ -137,3 +138,18 @@ def test_every_kind_of_software_states_what_it_was_fitted_on_and_how_sure_it_is(
         assert each.sources, kind
         assert each.rows > 30, kind
         assert 0.05 < each.log_sigma_factor <= each.other_device_log_sigma_factor, kind
+
+
+def test_a_cpu_moves_the_weights_of_convolutions_three_times_more():
+    """It reads them, loads the lines of their blocks and writes the blocks before each convolution."""
+    usual = Software(precision="fp32", compiled=True)
+    moved = [
+        rows.moved_bytes @ rows.calls
+        for rows in (
+            graph_kernels(timm_facts(), ["resnet50@224"], [1.0], software)
+            for software in (usual, replace(usual, reorders_weights=True))
+        )
+    ]
+    weights = timm_facts().models["resnet50@224"].parameters - 1000 * 2049 - 2 * 26560  # no head, no norms
+
+    assert moved[1] - moved[0] == pytest.approx(3 * 4 * weights)

@@ -10,7 +10,12 @@ from typing import Literal
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
-from flopcast.cost.graph_kernels.operator_rows import convolution_names, image_passes, misaligned
+from flopcast.cost.graph_kernels.operator_rows import (
+    PASSES_OF_REORDERED_WEIGHTS,
+    convolution_names,
+    image_passes,
+    misaligned,
+)
 from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.files.package_table import meanings, read_table
@@ -32,7 +37,8 @@ class Software(Record):
     """How a framework runs a model.
 
     `fuses_attention`: scaled_dot_product_attention is one kernel (PyTorch 2.0 and later). `channels_last`:
-    all images are stored channel by channel in each pixel.
+    all images are stored channel by channel in each pixel. `reorders_weights`: every convolution first
+    brings its weights to the order of its kernel (operator_rows.py).
     """
 
     precision: Precision = "amp"
@@ -40,6 +46,7 @@ class Software(Record):
     fuses_attention: bool = True
     channels_last: bool = False
     trains: bool = False
+    reorders_weights: bool = False
 
 
 class Selected(Record, eq=False):
@@ -160,7 +167,8 @@ def convolutions(own: Selected, software: Software) -> list[KernelRows]:
     moved = image_passes(groups, within, window, last, size) * (
         images * own["in_channels"] * in_pixels + written
     )
-    moved += own["in_channels"] * without * window
+    passes = PASSES_OF_REORDERED_WEIGHTS if software.reorders_weights else 1.0
+    moved += passes * own["in_channels"] * without * window
     names = convolution_names(groups, within, without, window, last)
     rows = kernel_rows(
         names,

@@ -103,6 +103,7 @@ def _setup(table: TableFacts, trains: bool) -> Setup:
         fuses_attention=table.torch >= FUSED_ATTENTION,
         channels_last=table.channels_last,
         trains=trains,
+        reorders_weights=is_processor(table.device),
     )
     usual = "compiled" if table.compiled else "eager"
     kind = "training" if trains else "cpu" if is_processor(table.device) else usual
