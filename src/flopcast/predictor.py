@@ -27,7 +27,7 @@ class Predictor:
     ----------
     most_results : int
         The predictor stores at most twice this number of results: the newest ones, and older ones that were
-        reused. The default number takes about 50 MB of memory. Threads may share a predictor. If two
+        reused. The default number takes about 120 MB of memory. Threads may share a predictor. If two
         threads need a result at the same time, both compute it.
 
     Examples
@@ -41,7 +41,7 @@ class Predictor:
     True
     """
 
-    def __init__(self, most_results: int = 4096) -> None:
+    def __init__(self, most_results: int = 16_384) -> None:
         """Hold nothing yet."""
         self.results: KeptResults = KeptResults(most_results)
         self._reports = KeptResults(MOST_REPORTS)

@@ -123,16 +123,19 @@ def site_log_sigmas(fractions: Mapping[str, float], family: str, levels: Levels)
     family : of the model
     levels : levels of factors; without constants of this kind, the prior applies
     """
+    known = bool(fractions) and any(name.startswith(UNKNOWN_SITE) for name in levels)
+
+    def log_sigma(unknown: str, side: str) -> float:
+        return _log_sigma(family, unknown, side, levels) if known else PRIOR_LOG_SIGMAS[unknown]
+
     faster, slower = (
-        math.hypot(*(share * _log_sigma(family, one, side, levels) for one, share in fractions.items()))
+        math.hypot(*(share * log_sigma(unknown, side) for unknown, share in fractions.items()))
         for side in SIDES
     )
     return faster, slower
 
 
 def _log_sigma(family: str, unknown: str, side: str, levels: Levels) -> float:
-    if not any(name.startswith(UNKNOWN_SITE) for name in levels):
-        return PRIOR_LOG_SIGMAS[unknown]
     if unknown == CODE:
         return CODE_LOG_SIGMAS[side]
     own = family if family != "hybrids" else WIDEST_FAMILY

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.records import Record
-from flopcast.timeline.uncertainty import Sensitivity, interval
+from flopcast.timeline.uncertainty import Sensitivity, bounds_of, sigmas_of
 from flopcast.units import Number
 
 
@@ -61,11 +61,7 @@ class Amount(Record, kw_only=False):
         The share of a factor is d log(amount) / d log(factor). It is negative if the amount falls while the
         factor rises.
         """
-        return tuple(sorted(self._factors(), key=lambda f: (-abs(f.share) * f.log_sigma_factor, f.name)))
-
-    def _factors(self) -> tuple[Sensitivity, ...]:
-        """Return the same factors in any order."""
-        return tuple(
+        found = (
             Sensitivity(
                 name=name,
                 log_sigma_factor=slope.log_sigma_factor,
@@ -75,11 +71,16 @@ class Amount(Record, kw_only=False):
             for name, slope in self.by_factor.items()
             if self.value and slope.change
         )
+        return tuple(sorted(found, key=lambda f: (-abs(f.share) * f.log_sigma_factor, f.name)))
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the 90 % interval."""
-        return interval(self.value, self._factors())
+        value, slopes = self.value, self.by_factor.values()
+        sides = [
+            sigmas_of(change / value, sigma, below) for sigma, change, below in slopes if value and change
+        ]
+        return bounds_of(value, sides)
 
     @property
     def difference_bounds(self) -> tuple[float, float]:
@@ -133,7 +134,7 @@ def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
             sigma, change, below = slope
             before = merged.get(name)
             if before is None:
-                merged[name] = Slope(sigma, weight * change, below)
+                merged[name] = slope if weight == 1.0 else Slope(sigma, weight * change, below)
                 continue
             if before.log_sigma_factor >= sigma:
                 sigma, _, below = before

@@ -9,7 +9,8 @@ result of `peak_memory` for the fullest stage of a class. Other stages of the cl
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -104,9 +105,10 @@ def memory_curves(
         ],
         columns=of_chunks.shape[2],
     )
-    classes = tuple(rank_classes)
+    classes, stage_class = tuple(rank_classes), programs.stages.of(0).stage_class.tolist()
+    of_class = cache(partial(_on_class, of_kinds))
     return (
-        _curve(programs, stage, of_kinds, _moments_of(programs, stage, each))
+        _curve(of_class(stage_class[stage]), _moments_of(programs, stage, each))
         for stage in stages
         for each in classes
     )
@@ -124,6 +126,20 @@ class _Sizes(Record, eq=False):
     update: dict[str, Floats]
     by_column: list[dict[str, Floats]]
     columns: int
+
+
+class _ClassSizes(Record, eq=False):
+    """The bytes of the first plan on one stage class, as those of `_Sizes` and of a `MemoryCurve`.
+
+    `level` holds the sizes of the first of `names`, which exist during the whole step. `columns` holds the
+    sizes of each column that wait, are in flight or are at work, by name.
+    """
+
+    standing: dict[str, float]
+    updating: dict[str, float]
+    level: Floats
+    names: tuple[str, ...]
+    columns: list[list[tuple[str, list[float]]]]
 
 
 class _Moments(Record, eq=False):
@@ -181,23 +197,39 @@ def _order(schedule: str | OwnSchedule, stages: int, chunks: int, micro_batches:
     return schedule_of(schedule).order(stages, chunks, micro_batches)
 
 
-def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) -> MemoryCurve:
-    at = int(programs.stages.of(0).stage_class[stage])
-    standing = {name: float(_on_class(size, at)) for name, size in of_kinds.standing.items()}
-    update = {name: float(_on_class(size, at)) for name, size in of_kinds.update.items()}
-    by_column = [
-        {name: held for name, size in part.items() if any(held := _on_class(size, at).tolist())}
+def _on_class(of_kinds: _Sizes, at: int) -> _ClassSizes:
+    """Return the sizes of one stage class; a single row is that of all classes."""
+
+    def of_class(sizes: dict[str, Floats]) -> dict[str, Any]:
+        return {name: size[at if len(size) > 1 else 0].tolist() for name, size in sizes.items()}
+
+    standing, update = of_class(of_kinds.standing), of_class(of_kinds.update)
+    columns = [
+        [
+            (name, held if len(held) == of_kinds.columns else held * of_kinds.columns)
+            for name, held in of_class(part).items()
+            if any(held)
+        ]
         for part in of_kinds.by_column
     ]
-    held = [name for name, size in standing.items() if size or update.get(name)]
-    names = (*dict.fromkeys((*held, *(name for part in by_column for name in part))),)
+    names = [name for name, size in standing.items() if size or update.get(name)]
+    return _ClassSizes(
+        standing=standing,
+        updating=standing | {name: size + standing.get(name, 0.0) for name, size in update.items()},
+        level=np.array([standing[name] for name in names]),
+        names=(*dict.fromkeys((*names, *(name for part in columns for name, _ in part))),),
+        columns=columns,
+    )
+
+
+def _curve(of_class: _ClassSizes, moments: _Moments) -> MemoryCurve:
+    names, held_bytes = of_class.names, of_class.level
     level = np.zeros((len(names), moments.counts[0].shape[1]))
-    level[: len(held)] = np.array([standing[name] for name in held])[:, None]
-    for by_name, counts in zip(by_column, moments.counts, strict=True):
-        for name, sizes in by_name.items():
+    level[: len(held_bytes)] = held_bytes[:, None]
+    for part, counts in zip(of_class.columns, moments.counts, strict=True):
+        for name, sizes in part:
             row = level[names.index(name)]
-            each = sizes if len(sizes) == of_kinds.columns else sizes * of_kinds.columns
-            for each_bytes, count in zip(each, counts, strict=True):
+            for each_bytes, count in zip(sizes, counts, strict=True):
                 if each_bytes:
                     row += each_bytes * count
     return MemoryCurve(
@@ -208,8 +240,8 @@ def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) 
         state=moments.state,
         names=names,
         state_bytes=level,
-        standing=standing,
-        updating=standing | {name: size + standing.get(name, 0.0) for name, size in update.items()},
+        standing=of_class.standing,
+        updating=of_class.updating,
     )
 
 
@@ -240,9 +272,3 @@ def peak_of(curve: MemoryCurve) -> StagePeak:
 def _first_plan(sizes: dict[str, Floats]) -> dict[str, Floats]:
     """Return the sizes of the first plan. The arrays lose their first axis, which counts plans."""
     return {name: size[0] for name, size in sizes.items()}
-
-
-def _on_class(size_bytes: Floats, at: int) -> Floats:
-    """Return the size on one stage class; a single row is that of all classes."""
-    found_bytes: Floats = size_bytes[at if len(size_bytes) > 1 else 0]
-    return found_bytes

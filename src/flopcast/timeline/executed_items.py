@@ -11,7 +11,6 @@ passes without copies, and copies have the time by which they lengthen the tasks
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +25,8 @@ from flopcast.timeline.simulation import StepSimulation
 from flopcast.timeline.time_attribution import TimeAttribution
 from flopcast.workload.program import Segment
 
+# an item, the seconds of one execution, `moves` of its price, and whether it stands for launches of experts
+Column = tuple[Item | None, float, float, bool]
 TasksOfRuns = Sequence[tuple[float, StepSimulation, Integers]]  # weights, simulations, tasks of them
 
 
@@ -111,28 +112,15 @@ def executed_in(chosen: TasksOfRuns, simulated: Simulated, counts: Counts) -> li
         times: list[float] = np.add.reduce(summed).tolist()
         shifts = times[width:] or [0.0] * width
         columns = _columns(priced, simulated.columns, row)
-        launches_of_experts = columns[-1]
-        for column, number, shift in zip(columns, times, shifts, strict=False):
+        for (item, one_s, moves, of_experts), number, shift in zip(columns, times, shifts, strict=False):
             if number or shift:
-                item, one_s, moves = column
-                of_experts = column is launches_of_experts
                 found.append(TimeAttribution(item, number * one_s, row, moves, shift * one_s, of_experts))
     return found
 
 
-class _Column(NamedTuple):
-    """A column of counts: seconds of one execution, and `moves` of its price (cost/item_prices.py)."""
-
-    item: Item | None
-    one_s: float
-    moves_ratio: float
-
-
 @lru_cache(maxsize=4)  # the shares of one step ask for the same columns several times
-def _columns(priced: Priced, items: tuple[Item, ...], row: int) -> tuple[_Column, ...]:
+def _columns(priced: Priced, items: tuple[Item, ...], row: int) -> tuple[Column, ...]:
     """Return the columns of items and, behind them, of the host's launches, in one row of prices."""
-    prices = [priced.of(item) for item in items]
-    of_items = (
-        _Column(item, price.one_s(row), price.moved(row)) for item, price in zip(items, prices, strict=True)
-    )
-    return (*of_items, _Column(None, 1.0, 1.0), _Column(None, 1.0, 1.0))
+    priced_items = ((item, priced.of(item)) for item in items)
+    of_items = ((item, price.one_s(row), price.moved(row), False) for item, price in priced_items)
+    return (*of_items, (None, 1.0, 1.0, False), (None, 1.0, 1.0, True))

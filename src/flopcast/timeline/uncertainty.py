@@ -8,7 +8,7 @@ predictions, shared factors cancel.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
@@ -17,6 +17,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.records import Record, replace
 from flopcast.spec.factor_kinds import kind_of
 from flopcast.timeline.step import Timeline
+from flopcast.units import Number
 
 FASTER_RATIO = 1.1  # speed-up by which `saved_share` judges the factors that limit a step
 
@@ -39,14 +40,18 @@ class Sensitivity(Record):
     @property
     def sigmas(self) -> tuple[float, float]:
         """Return the sigmas that the factor adds to log(step), below and above the expected step."""
-        above, below = self.log_sigma_factor, self.below_log_sigma_factor
-        low, high = abs(self.share) * (above if below is None else below), abs(self.share) * above
-        return (low, high) if self.share >= 0.0 else (high, low)
+        return sigmas_of(self.share, self.log_sigma_factor, self.below_log_sigma_factor)
 
     @property
     def scales_step(self) -> bool:
         """Return whether the factor scales steps. Only the factor of the ratio of two plans does not."""
         return self.name != BETWEEN_PLANS
+
+
+def sigmas_of(share: float, above: float, below: float | None) -> tuple[float, float]:
+    """Return the sigmas that a factor with these sigmas adds, as `Sensitivity.sigmas`."""
+    low, high = abs(share) * (above if below is None else below), abs(share) * above
+    return (low, high) if share >= 0.0 else (high, low)
 
 
 def sensitivities(
@@ -86,8 +91,9 @@ def sensitivities(
 def _of_path(timeline: Timeline, priced: Priced) -> tuple[Sensitivity, ...]:
     """Return the factors of the items on the critical path."""
     shares: dict[str, float] = defaultdict(float)
+    step_time_s = timeline.step_time_s
     for share in timeline.shares:
-        slope = share.slope_s / timeline.step_time_s
+        slope = share.slope_s / step_time_s
         for name in share.factors(priced):
             shares[name] += slope
     return tuple(
@@ -126,8 +132,13 @@ def log_sigmas(factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
     >>> [round(sigma, 6) for sigma in log_sigmas((gemm, fabric))]
     [0.03, 0.05]
     """
-    sides = [factor.sigmas for factor in factors]
-    return math.hypot(*(low for low, _ in sides)), math.hypot(*(high for _, high in sides))
+    return _in_quadrature([factor.sigmas for factor in factors])
+
+
+def _in_quadrature(sides: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the sigmas of a product of independent factors, given those of each factor."""
+    lows, highs = zip(*sides, strict=True) if sides else ((), ())
+    return math.hypot(*lows), math.hypot(*highs)
 
 
 def interval(step_time_s: float, factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
@@ -137,8 +148,13 @@ def interval(step_time_s: float, factors: tuple[Sensitivity, ...]) -> tuple[floa
     >>> round(low_s, 2), round(high_s, 2)
     (8.48, 11.79)
     """
-    below, above = log_sigmas(factors)
-    return step_time_s / math.exp(NINETY_PERCENT * below), step_time_s * math.exp(NINETY_PERCENT * above)
+    return bounds_of(step_time_s, [factor.sigmas for factor in factors])
+
+
+def bounds_of(value: Number, sides: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the 90 % interval of a value, given the sigmas that each factor adds below and above it."""
+    below, above = _in_quadrature(sides)
+    return value / math.exp(NINETY_PERCENT * below), value * math.exp(NINETY_PERCENT * above)
 
 
 def difference(

@@ -48,7 +48,7 @@ def _agreement(half: Half, software: Software) -> Half:
     """Agree on the scales of the pass, under recipes that do."""
     runs = [layer.backward if half.phase == "backward" else layer.forward for layer in half.layers]
     found = agreement(runs, software.workload, half.counts, half.phase)
-    return replace(half, segments=(*half.segments, *found))
+    return replace(half, segments=(*half.segments, *found)) if found else half
 
 
 def _received_shares(half: Half, software: Software) -> Half:
@@ -74,6 +74,8 @@ def run_over_chunks(half: Half, software: Software, accounting: list[Accounting]
     """Return the segments of one pass over chunks, and record the items that do not belong to layers."""
     for name, run in OF_CHUNKS.items():
         before, half = half, run(half, software)
+        if half is before:
+            continue
         account = account_of(name, half.phase, before.items(), half.items())
         accounting += [account] if account else []
     return half.segments

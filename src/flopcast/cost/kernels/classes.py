@@ -190,6 +190,7 @@ class KernelClass(Record):
 
 
 @lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def class_of(kernel: str) -> KernelClass:
     """Return the class of a kernel by its name in operators, or of a curve by its name.
 
