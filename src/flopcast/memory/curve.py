@@ -131,13 +131,13 @@ class _Sizes(Record, eq=False):
 class _ClassSizes(Record, eq=False):
     """The bytes of the first plan on one stage class, as those of `_Sizes` and of a `MemoryCurve`.
 
-    `level` holds the sizes of the first of `names`, which exist during the whole step. `columns` holds the
+    `held_bytes` holds the sizes of the first of `names`, which exist during the whole step. `columns` holds the
     sizes of each column that wait, are in flight or are at work, by name.
     """
 
     standing: dict[str, float]
     updating: dict[str, float]
-    level: Floats
+    held_bytes: Floats
     names: tuple[str, ...]
     columns: list[list[tuple[str, list[float]]]]
 
@@ -216,14 +216,14 @@ def _on_class(of_kinds: _Sizes, at: int) -> _ClassSizes:
     return _ClassSizes(
         standing=standing,
         updating=standing | {name: size + standing.get(name, 0.0) for name, size in update.items()},
-        level=np.array([standing[name] for name in names]),
+        held_bytes=np.array([standing[name] for name in names]),
         names=(*dict.fromkeys((*names, *(name for part in columns for name, _ in part))),),
         columns=columns,
     )
 
 
 def _curve(of_class: _ClassSizes, moments: _Moments) -> MemoryCurve:
-    names, held_bytes = of_class.names, of_class.level
+    names, held_bytes = of_class.names, of_class.held_bytes
     level = np.zeros((len(names), moments.counts[0].shape[1]))
     level[: len(held_bytes)] = held_bytes[:, None]
     for part, counts in zip(of_class.columns, moments.counts, strict=True):

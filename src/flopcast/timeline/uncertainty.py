@@ -48,9 +48,10 @@ class Sensitivity(Record):
         return self.name != BETWEEN_PLANS
 
 
-def sigmas_of(share: float, above: float, below: float | None) -> tuple[float, float]:
+def sigmas_of(share: float, log_sigma_factor: float, below_factor: float | None) -> tuple[float, float]:
     """Return the sigmas that a factor with these sigmas adds, as `Sensitivity.sigmas`."""
-    low, high = abs(share) * (above if below is None else below), abs(share) * above
+    high = abs(share) * log_sigma_factor
+    low = high if below_factor is None else abs(share) * below_factor
     return (low, high) if share >= 0.0 else (high, low)
 
 
