@@ -131,8 +131,8 @@ class _Sizes(Record, eq=False):
 class _ClassSizes(Record, eq=False):
     """The bytes of the first plan on one stage class, as those of `_Sizes` and of a `MemoryCurve`.
 
-    `held_bytes` holds the sizes of the first of `names`, which exist during the whole step. `columns` holds the
-    sizes of each column that wait, are in flight or are at work, by name.
+    `held_bytes` holds the sizes of the first of `names`, which exist during the whole step. `columns` holds
+    the sizes of each column that wait, are in flight or are at work, by name.
     """
 
     standing: dict[str, float]
