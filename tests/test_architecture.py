@@ -60,7 +60,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "files": {"errors", "strict_model"},
     "interop/hugging_face": {"files", "spec"},
     "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
-    "interop/tracing": {"layers"},
+    "interop/tracing": {"graph"},
     "interop": {"library", "prediction", "serving", "interop/hugging_face", "interop/tracing", "graph"},
     "requests": {"interop", "search", "search/deployments"},
     "workers": {"garbage", "library", "search"},

@@ -14,14 +14,26 @@ several ranks, all columns that lead to it stay whole, and the analysis starts a
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 
 from flopcast.graph.canonical import canonical
 from flopcast.graph.lowering import Lowering
 from flopcast.graph.operator_graph import GraphNode, Shape
 from flopcast.graph.products import COLUMNS
-from flopcast.graph.shards import Axes, Divided, Factor, columns, divided_axis, reshaped, resized, viewed
+from flopcast.graph.shards import (
+    Axes,
+    CannotDivideError,
+    ColumnProducts,
+    Divided,
+    Factor,
+    columns,
+    divided,
+    divided_axis,
+    reshaped,
+    resized,
+    viewed,
+)
 from flopcast.records import Record, field
 
 BY_HEADS = ("attention", "matmul")
@@ -56,14 +68,6 @@ class Division(Record):
     whole: Mapping[str, str] = field(default_factory=dict)
 
 
-class _CannotError(Exception):
-    """The columns of some weights cannot be divided; the text is the reason."""
-
-    def __init__(self, roots: Iterable[str], reason: str) -> None:
-        super().__init__(reason)
-        self.roots = frozenset(roots)
-
-
 def uses_of_weights(known: Lowering) -> Counter[str]:
     """Return how many operators of the graph read each weight."""
     return Counter(
@@ -85,12 +89,7 @@ def divide(
     leaving : tensors of the block that other blocks read
     uses : the result of `uses_of_weights`
     """
-    whole: dict[str, str] = {}
-    while True:
-        try:
-            return _Attempt(known, uses, whole).result(nodes, leaving)
-        except _CannotError as error:
-            whole |= dict.fromkeys(error.roots - whole.keys(), str(error))
+    return divided(lambda whole: _Attempt(known, uses, whole).result(nodes, leaving))
 
 
 class _Attempt:
@@ -104,40 +103,32 @@ class _Attempt:
         self.entering: dict[str, tuple[str, ...]] = {}
         self.shared: dict[str, frozenset[str]] = {}
         self.weights: set[str] = set()  # that are divided
-        self.units: dict[str, int] = {}  # of each product that is divided by columns
-        self.joined: dict[str, frozenset[str]] = {}  # products that must be divided together
-        self.ended: set[str] = set()  # products whose output reaches a product that is divided by rows
+        self.products = ColumnProducts[str]()
 
     def result(self, nodes: Sequence[GraphNode], leaving: Collection[str]) -> Division:
         """Return the division.
 
         Raises
         ------
-        _CannotError
+        CannotDivideError
             Some products must stay whole.
         """
         for node in nodes:
             self._visit(node)
         for name, roots in self.roots.items():
             if self.known.root(name) in leaving:
-                raise _CannotError(roots, "other blocks read its output")
-        for root, together in self.joined.items():
-            if not together & self.ended:
-                raise _CannotError(together, "no GEMM that could be row-parallel reads its output")
-            if self.units[root] == 1:
-                raise _CannotError(together, "its output has a single head or column")
-        if self.units and gcd(*self.units.values()) == 1:
-            fewest = min(self.units, key=self.units.__getitem__)
-            reason = (
-                f"its {self.units[fewest]} heads or columns cannot be divided like those of other GEMMs"
-            )
-            raise _CannotError(self.joined[fewest], reason)
+                raise CannotDivideError(roots, "other blocks read its output")
+        degree, units = self.products.degree(), self.products.units
+        if units and degree == 1:
+            fewest = min(units, key=units.__getitem__)
+            reason = f"its {units[fewest]} heads or columns cannot be divided like those of other GEMMs"
+            raise CannotDivideError(self.products.joined[fewest], reason)
         return Division(
             kinds=self.kinds,
             entering=self.entering,
             shared=self.shared,
             tensors=frozenset({*map(self.known.root, self.axes), *self.weights}),
-            units=gcd(*self.units.values()) or 1,
+            units=degree,
             whole=self.whole,
         )
 
@@ -169,7 +160,7 @@ class _Attempt:
         for name in filter(None, node.outputs):
             axes = viewed(node, self._shape(source), self._shape(name), self.axes[source])
             if axes is None:
-                raise _CannotError(self.roots[source], "flopcast cannot follow a view of its output")
+                raise CannotDivideError(self.roots[source], "flopcast cannot follow a view of its output")
             self.axes[name], self.roots[name] = axes, self.roots[source]
 
     def _product(self, node: GraphNode, parts: Sequence[str]) -> None:
@@ -180,7 +171,7 @@ class _Attempt:
         along = (COLUMNS[node.operator] or len(shape) - 1) - len(shape)
         if data not in parts:
             if parts:
-                raise _CannotError(self.roots[parts[0]], "a GEMM adds its output to another tensor")
+                raise CannotDivideError(self.roots[parts[0]], "a GEMM adds its output to another tensor")
             if weight in self.whole or data not in self.known.of_batch or groups != 1:
                 return
             self._column(node, weight, along)
@@ -189,25 +180,24 @@ class _Attempt:
         axis = self._axis(data)
         if axis.axis != along or axis.before > 1 or self.uses[weight] > 1:
             reason = f"the {node.operator} after it does not sum over the columns of its output"
-            raise _CannotError(roots, reason)
+            raise CannotDivideError(roots, reason)
         self.weights.add(weight)
         if isinstance(groups, int) and groups > 1:
-            self._join(roots, gcd(axis.extent, groups))
+            self.products.join(roots, gcd(axis.extent, groups))
             self.axes[out] = columns(shape, along, groups, shape[along] // groups)
             self.roots[out], self.kinds[out] = roots, "within"
             self.weights |= {self.known.root(name) for name in node.inputs[2:] if name}
             return
-        self._join(roots, axis.extent)
-        self.ended |= roots
+        self.products.join(roots, axis.extent)
+        self.products.ended |= roots
         self.kinds[out] = "row"
 
     def _column(self, node: GraphNode, weight: str, along: int) -> None:
         out, shape = node.outputs[0], self._shape(node.outputs[0])
         if self.uses[weight] > 1:
-            raise _CannotError({weight}, "more than one operator uses the weight")
+            raise CannotDivideError({weight}, "more than one operator uses the weight")
         self.axes[out] = columns(shape, along, shape[along])
-        self.roots[out] = self.joined[weight] = frozenset({weight})
-        self.units[weight], self.kinds[out] = shape[along], "column"
+        self.roots[out], self.kinds[out] = self.products.add(weight, shape[along]), "column"
         if node.inputs[0] in self.known.with_gradient:
             self.entering[out] = (self.known.root(node.inputs[0]),)
         self.weights |= {weight, *(self.known.root(name) for name in node.inputs[2:] if name)}
@@ -217,16 +207,18 @@ class _Attempt:
         factors = node.inputs[: 3 if canonical(node).family in CORES else 2]
         roots = self._roots(parts)
         if node.operator not in BY_HEADS:
-            raise _CannotError(roots, f"flopcast does not divide the {node.operator} after it")
+            raise CannotDivideError(roots, f"flopcast does not divide the {node.operator} after it")
         if any(name not in self.axes for name in factors):
-            raise _CannotError(
+            raise CannotDivideError(
                 roots, f"the {node.operator} after it also reads a tensor that is not divided"
             )
         axes = [self._axis(name) for name in factors]
         if any(axis.axis != -3 for axis in axes):
-            raise _CannotError(roots, f"the {node.operator} after it does not work on each head separately")
+            raise CannotDivideError(
+                roots, f"the {node.operator} after it does not work on each head separately"
+            )
         self._others(node, [name for name in node.inputs[len(factors) :] if name], -3, roots)
-        self._join(roots, *(axis.extent for axis in axes))
+        self.products.join(roots, *(axis.extent for axis in axes))
         out = node.outputs[0]
         fewest = min(zip(axes, factors, strict=True), key=lambda each: each[0].extent)[1]
         made = self.axes[fewest]
@@ -241,19 +233,19 @@ class _Attempt:
         axes = [self._axis(name) for name in parts]
         axis = axes[0].axis
         if any((each.axis, each.before) != (axis, axes[0].before) for each in axes):
-            raise _CannotError(roots, f"the {node.operator} after it combines different axes")
+            raise CannotDivideError(roots, f"the {node.operator} after it combines different axes")
         fewest = min(zip(axes, parts, strict=True), key=lambda each: each[0].extent)[1]
         written = _written(node, self._shape(fewest), self._shape(out), self.axes[fewest], axis)
         sizes = {self._shape(name)[axis] for name in parts}
         differ = len(sizes) > 1 and not _joins(node)
         if written is None or differ or divided_axis(written) is None:
             reason = f"the {node.operator} after it combines several columns of its output"
-            raise _CannotError(roots, reason)
+            raise CannotDivideError(roots, reason)
         others = [name for name in node.inputs if name and name not in self.axes]
         if _joins(node) and others:
-            raise _CannotError(roots, "its output is concatenated with a tensor that is not divided")
+            raise CannotDivideError(roots, "its output is concatenated with a tensor that is not divided")
         self._others(node, others, None if canonical(node).alone == ROWS else axis, roots)
-        self._join(roots, *(each.extent for each in axes))
+        self.products.join(roots, *(each.extent for each in axes))
         self.axes[out], self.roots[out], self.kinds[out] = written, roots, "within"
 
     def _others(
@@ -272,7 +264,7 @@ class _Attempt:
                     self.weights.add(known.root(name))
                 elif name in known.of_batch:
                     reason = f"the {node.operator} after it also reads a tensor that is not divided"
-                    raise _CannotError(roots, reason)
+                    raise CannotDivideError(roots, reason)
             else:
                 shared.add(known.root(name))
             if name in known.with_gradient and not known.is_weight(name):
@@ -286,18 +278,13 @@ class _Attempt:
         """Return the divided axis of a tensor."""
         axis = divided_axis(self.axes[name])
         if axis is None:
-            raise _CannotError(self.roots[name], "an operator reads a single head or column of its output")
+            raise CannotDivideError(
+                self.roots[name], "an operator reads a single head or column of its output"
+            )
         return axis
 
     def _roots(self, names: Sequence[str]) -> frozenset[str]:
         return frozenset[str]().union(*(self.roots[name] for name in names))
-
-    def _join(self, roots: frozenset[str], *extents: int) -> None:
-        """Record that products are divided together, by a degree that divides all of `extents`."""
-        together = roots.union(*(self.joined[root] for root in roots))
-        units = gcd(*extents, *(self.units[root] for root in together))
-        for root in together:
-            self.joined[root], self.units[root] = together, units
 
 
 def _within(place: int, factors: tuple[Factor, ...]) -> tuple[Factor, ...]:

@@ -1,7 +1,9 @@
-"""Division of a tensor's elements over tensor-parallel ranks, through views and reshapes.
+"""Division of products and of tensors' elements over tensor-parallel ranks.
 
-Answers: along which axis is a tensor divided after its columns were split into heads, moved or merged?
-Elsewhere: which products divide their outputs, and which operators keep the division (division.py).
+Answers: along which axis is a tensor divided after its columns were split into heads, moved or merged, and
+which products must be divided together?
+Elsewhere: which products divide their outputs, and which operators keep the division (division.py;
+interop/tracing/division.py for decoders that were traced).
 
 An axis is a list of factors, from the outermost to the innermost. Factors that come from the columns of a
 product have a key, and the keys of factors of the same columns have the order of the factors. The
@@ -9,15 +11,78 @@ outermost of these factors is divided over ranks: if columns were split into hea
 are divided.
 """
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from math import gcd, prod
+from typing import Any, Generic, TypeVar
 
 from flopcast.graph.operator_graph import GraphNode, Shape
 from flopcast.records import Record
 
+Root = TypeVar("Root", bound=Hashable)  # the weight of a product that is divided by columns
+Result = TypeVar("Result")
 Key = tuple[int, ...]  # () for factors that are not columns
 Factor = tuple[int, Key]
 Axes = tuple[tuple[Factor, ...], ...]
+
+
+class CannotDivideError(Exception):
+    """The columns of some weights cannot be divided; the text is the reason."""
+
+    def __init__(self, roots: Iterable[Hashable], reason: str) -> None:
+        """Keep the weights, and the reason as the text."""
+        super().__init__(reason)
+        self.roots: frozenset[Hashable] = frozenset(roots)
+
+
+class ColumnProducts(Generic[Root]):
+    """The products that are divided by columns, and those of them that must be divided together."""
+
+    def __init__(self) -> None:
+        """Begin without products."""
+        self.units: dict[Root, int] = {}  # the heads or columns of each product
+        self.joined: dict[Root, frozenset[Root]] = {}  # with which products each must be divided
+        self.ended: set[Root] = set()  # products whose output reaches a product that is divided by rows
+
+    def add(self, root: Root, columns: int) -> frozenset[Root]:
+        """Add a product of its own, and return it as a set."""
+        self.units[root], self.joined[root] = columns, frozenset({root})
+        return self.joined[root]
+
+    def join(self, roots: frozenset[Root], *extents: int) -> None:
+        """Record that products are divided together, by a degree that divides all of `extents`."""
+        together = roots.union(*(self.joined[root] for root in roots))
+        units = gcd(*extents, *(self.units[root] for root in together))
+        for root in together:
+            self.joined[root], self.units[root] = together, units
+
+    def degree(self) -> int:
+        """Return the number of heads or columns that a degree must divide; 1 if nothing is divided.
+
+        Raises
+        ------
+        CannotDivideError
+            A product by columns has no product by rows after it, or only a single head or column.
+        """
+        for root, together in self.joined.items():
+            if not together & self.ended:
+                raise CannotDivideError(together, "no GEMM that could be row-parallel reads its output")
+            if self.units[root] == 1:
+                raise CannotDivideError(together, "its output has a single head or column")
+        return gcd(*self.units.values()) or 1
+
+
+def divided(attempt: Callable[[Mapping[Any, str]], Result]) -> Result:
+    """Return the first division that is possible.
+
+    `attempt` divides all products except those of some weights, which are mapped to the reason why their
+    products stay whole. After each CannotDivideError, the products that it names stay whole, too.
+    """
+    whole: dict[Hashable, str] = {}
+    while True:
+        try:
+            return attempt(whole)
+        except CannotDivideError as error:
+            whole |= dict.fromkeys(error.roots - whole.keys(), str(error))
 
 
 class Divided(Record):

@@ -4,7 +4,7 @@ from conftest import make_job
 
 from flopcast.api import predict
 from flopcast.errors import SpecError
-from flopcast.lab.validation.published import compare_runs
+from flopcast.lab.validation.published import compare_each
 from flopcast.lab.validation.run import Observed, Run, Software
 
 JOB = make_job()
@@ -26,4 +26,5 @@ def judged(*tables, broken=()):
             raise jobs[run.id]
         return jobs[run.id]
 
-    return compare_runs([[run for run, _ in table] for table in tables], reproduce, predict, broken)
+    runs = [[run for run, _ in table] for table in tables]
+    return compare_each(runs, reproduce, lambda job: (predict(job),), 1, broken)[0]

@@ -12,14 +12,8 @@ from conftest import make_job
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.lab.published.predictions import Predictions
-from flopcast.lab.validation.leave_one_out import (
-    first_pass,
-    fit_runs,
-    leave_each_out,
-    leave_out,
-    leave_out_each_way,
-)
-from flopcast.lab.validation.published import compare_runs
+from flopcast.lab.validation.leave_one_out import first_pass, fit_runs, leave_out, leave_out_each_way
+from flopcast.lab.validation.published import compare_each
 from flopcast.lab.validation.run import Observed, Run
 from flopcast.spec.stack import Derate
 
@@ -81,13 +75,20 @@ def runs_of(spoilt=None, sources=()):
 
     def predict_runs(levels, ids):
         wanted = [run for run in runs if not ids or run.id in ids]
-        return compare_runs(
+        return compare_each(
             [wanted],
             lambda run: jobs()[named[run.id][0]][named[run.id][1]],
-            lambda job: PREDICTIONS.of(job, levels),
-        )
+            lambda job: (PREDICTIONS.of(job, levels),),
+            1,
+        )[0]
 
     return predict_runs
+
+
+def leave_each_out(reader, known=None, way="others"):
+    """Every run with constants fitted to the others, in one of the ways."""
+    first = known or first_pass(reader)
+    return leave_out_each_way(lambda each, ids: (reader(each[0], ids),), first, (way,))[0]
 
 
 def test_a_fit_finds_how_stacks_differ():
@@ -159,7 +160,7 @@ def test_a_table_of_one_source_says_that_nothing_is_left_to_fit_on():
 )
 def test_a_generation_of_devices_or_a_model_is_left_out_as_a_whole(constants, told):
     """All runs are of one model on A100, so that no constant is left."""
-    found = leave_each_out(runs_of(), constants=constants)
+    found = leave_each_out(runs_of(), way=constants)
     bare = runs_of()({}, frozenset())
 
     assert told in found.constants_sentence

@@ -8,7 +8,7 @@ from made_up_runs import JOB, judged, run
 
 from flopcast.api import predict
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.validation.published import compare_runs, ideal_s
+from flopcast.lab.validation.published import compare_each, ideal_s
 from flopcast.lab.validation.published_statistics import of_rows, reasons, worst
 from flopcast.lab.validation.run import measured_step_time_s
 from flopcast.render.published_tables import runs_as_json
@@ -155,7 +155,7 @@ def test_a_step_that_cannot_be_is_refused_before_it_is_predicted():
     """A batch in tokens would be played for hours."""
     asked = []
 
-    compare_runs([[run("a", step_time_s=1e-9)[0]]], lambda _: JOB, asked.append)
+    compare_each([[run("a", step_time_s=1e-9)[0]]], lambda _: JOB, asked.append, 1)
 
     assert asked == []
 
@@ -167,9 +167,9 @@ def test_equal_jobs_are_predicted_once_whatever_they_assume():
 
     def counted(job):
         asked.append(job)
-        return predict(job)
+        return (predict(job),)
 
-    compare_runs([[run(name)[0] for name in runs]], lambda one: runs[one.id], counted)
+    compare_each([[run(name)[0] for name in runs]], lambda one: runs[one.id], counted, 1)
 
     assert len(asked) == 1
 

@@ -15,9 +15,9 @@ The parts of a tensor are described by their memory: byte `o` of a storage belon
 extent`. Views therefore need no separate rules.
 """
 
-from collections.abc import Iterable, Sequence
-from math import gcd
+from collections.abc import Mapping, Sequence
 
+from flopcast.graph.shards import CannotDivideError, ColumnProducts, divided
 from flopcast.interop.tracing.products import Shape
 from flopcast.interop.tracing.recorder import Call, Operand, Recording
 from flopcast.records import Record, field
@@ -45,7 +45,7 @@ class TensorDivision(Record):
     entering: dict[int, tuple[int, ...]] = field(default_factory=dict)
     storages: frozenset[int] = frozenset()  # divided storages, including weights
     units: int = 1
-    whole: dict[int, str] = field(default_factory=dict)
+    whole: Mapping[int, str] = field(default_factory=dict)
 
 
 class _Shard(Record):
@@ -64,23 +64,9 @@ class _Axis(Record):
     extent: int
 
 
-class _CannotError(Exception):
-    """Some columns cannot be divided; the text is the reason."""
-
-    def __init__(self, roots: Iterable[int], reason: str) -> None:
-        super().__init__(reason)
-        self.roots = frozenset(roots)
-
-
 def divide(recording: Recording, index: int, calls: Sequence[Call]) -> TensorDivision:
     """Return the division of layer `index`, whose forward pass runs `calls` (without views)."""
-    whole: dict[int, str] = {}
-    while True:
-        attempt = _Attempt(recording, index, calls, whole)
-        try:
-            return attempt.result()
-        except _CannotError as error:
-            whole |= dict.fromkeys(error.roots - whole.keys(), str(error))
+    return divided(lambda whole: _Attempt(recording, index, calls, whole).result())
 
 
 def _axis_of(operand: Operand, shard: _Shard) -> _Axis | None:
@@ -115,7 +101,7 @@ class _Attempt:
     """One pass through the layer that leaves the products of `whole` weights undivided."""
 
     def __init__(
-        self, recording: Recording, index: int, calls: Sequence[Call], whole: dict[int, str]
+        self, recording: Recording, index: int, calls: Sequence[Call], whole: Mapping[int, str]
     ) -> None:
         self.calls, self.whole, self.y = calls, whole, recording.outputs[index]
         self.weights = {p.storage for p in recording.parameters}
@@ -128,16 +114,14 @@ class _Attempt:
         self.divided: set[int] = set()  # weights and constants
         self.moving = {recording.inputs[index]}  # storages that depend on the input of the layer
         self.learned = set(self.weights)  # storages that depend on a weight or on the input
-        self.units: dict[int, int] = {}  # units of each product divided by columns
-        self.joined: dict[int, frozenset[int]] = {}  # products that must be divided together
-        self.ended: set[int] = set()  # products whose output reaches a product divided by rows
+        self.products = ColumnProducts[int]()
 
     def result(self) -> TensorDivision:
         """Return the division.
 
         Raises
         ------
-        _CannotError
+        CannotDivideError
             Some products must stay whole.
         """
         for place, call in enumerate(self.calls):
@@ -148,17 +132,12 @@ class _Attempt:
             self.learned |= written if read & (self.learned | self.moving) else set()
         if self.y in self.shards:
             reason = "its output leaves the block before a row-parallel GEMM reads it"
-            raise _CannotError(self.shards[self.y].roots, reason)
-        for root, together in self.joined.items():
-            if not together & self.ended:
-                raise _CannotError(together, "no GEMM that could be row-parallel reads its output")
-            if self.units[root] == 1:
-                raise _CannotError(together, "its output has a single head or column")
+            raise CannotDivideError(self.shards[self.y].roots, reason)
         return TensorDivision(
             kinds=self.kinds,
             entering=self.entering,
             storages=frozenset({*self.shards, *self.divided}),
-            units=gcd(*self.units.values()) or 1,
+            units=self.products.degree(),
             whole=self.whole,
         )
 
@@ -186,34 +165,34 @@ class _Attempt:
             if weight.storage in self.whole or data.storage not in self.moving:
                 return
             if weight.storage not in self.once:
-                raise _CannotError({weight.storage}, "more than one operator or layer uses the weight")
-            root = frozenset({weight.storage})
+                raise CannotDivideError({weight.storage}, "more than one operator or layer uses the weight")
             extent = weight.shape[-1]
-            self._write(call.writes[0], _Axis(axis=-1, inner=1, extent=extent), root)
-            self.joined[weight.storage], self.units[weight.storage] = root, extent
+            axis, root = _Axis(axis=-1, inner=1, extent=extent), self.products.add(weight.storage, extent)
+            self._write(call.writes[0], axis, root)
             self.kinds[place], self.entering[place] = "column", (data.storage,)
             self.divided |= {weight.storage, *bias}
             return
         axis = self._axis(data, shard, call)
         if axis.axis != -1 or weight.storage not in self.once:
-            raise _CannotError(shard.roots, f"the GEMM {call.name} does not sum over the divided dimension")
-        self._join([shard], [axis.extent])
-        self.ended |= shard.roots
+            raise CannotDivideError(
+                shard.roots, f"the GEMM {call.name} does not sum over the divided dimension"
+            )
+        self.products.join(shard.roots, axis.extent)
+        self.products.ended |= shard.roots
         self.kinds[place] = "row"
         self.divided.add(weight.storage)
 
     def _by_heads(self, place: int, call: Call, operands: Sequence[Operand]) -> None:
         """Divide products of tensors by heads, along the third axis from the last."""
-        shards = [self.shards[o.storage] for o in operands if o.storage in self.shards]
-        roots = frozenset[int]().union(*(shard.roots for shard in shards))
-        if len(shards) < len(operands):
-            raise _CannotError(roots, f"{call.name} also reads a tensor that is not divided")
+        roots = self._roots(operands)
+        if any(operand.storage not in self.shards for operand in operands):
+            raise CannotDivideError(roots, f"{call.name} also reads a tensor that is not divided")
         axes = [self._axis(o, self.shards[o.storage], call) for o in operands]
         if any(axis.axis != -3 for axis in axes):
-            raise _CannotError(roots, f"{call.name} does not work on each head separately")
+            raise CannotDivideError(roots, f"{call.name} does not work on each head separately")
         for other in call.reads[: len(call.reads) - len(operands)]:
             self._enters(call, other, -3, roots)
-        self._join(shards, [axis.extent for axis in axes])
+        self.products.join(roots, *(axis.extent for axis in axes))
         fewest = min(axes, key=lambda axis: axis.extent)
         for written in call.writes:
             at = -2 if call.name == "fused_attention" else -3  # as attention.py lays it out
@@ -223,18 +202,17 @@ class _Attempt:
     def _pass(self, place: int, call: Call, name: str) -> None:
         """Divide a pass along the axis of its inputs."""
         parts = [o for o in call.reads if o.storage in self.shards]
-        shards = [self.shards[o.storage] for o in parts]
-        roots = frozenset[int]().union(*(shard.roots for shard in shards))
+        roots = self._roots(parts)
         axes = [self._axis(o, self.shards[o.storage], call) for o in parts]
         axis = axes[0].axis
         if any(known_axis.axis != axis for known_axis in axes):
-            raise _CannotError(roots, f"{call.name} combines different axes of divided tensors")
+            raise CannotDivideError(roots, f"{call.name} combines different axes of divided tensors")
         self._check(call, name, axis, parts, roots)
         others = [o for o in call.reads if o.storage not in self.shards]
         entering = tuple(o.storage for o in others if self._enters(call, o, axis, roots))
         if entering:
             self.entering[place] = tuple(dict.fromkeys(entering))
-        self._join(shards, [known_axis.extent for known_axis in axes])
+        self.products.join(roots, *(known_axis.extent for known_axis in axes))
         fewest = min(axes, key=lambda known_axis: known_axis.extent)
         for written in call.writes:
             self._write(written, fewest, roots)
@@ -248,14 +226,16 @@ class _Attempt:
         sizes = {_size(o.shape, axis) for o in (*parts, *call.writes)}
         axes = {len(o.shape) for o in (*parts, *call.writes)}
         if not known or len(sizes) > 1 or (name not in ELEMENTWISE and len(axes) > 1):
-            raise _CannotError(roots, f"the operator {call.name} works across the divided dimension")
+            raise CannotDivideError(roots, f"the operator {call.name} works across the divided dimension")
 
     def _enters(self, call: Call, operand: Operand, axis: int, roots: frozenset[int]) -> bool:
         """Return whether the gradient of an undivided operand is a partial sum on every rank."""
         there = _size(operand.shape, axis) > 1 and operand.strides[axis] > 0
         weight, moving = operand.storage in self.weights, operand.storage in self.moving
         if there and (moving or (operand.storage in self.learned and not weight)):
-            raise _CannotError(roots, f"{call.name} combines its output with a tensor that is not divided")
+            raise CannotDivideError(
+                roots, f"{call.name} combines its output with a tensor that is not divided"
+            )
         if there:
             self.divided.add(operand.storage)
         return moving
@@ -264,7 +244,7 @@ class _Attempt:
         """Return the axis of a view along which it is divided."""
         axis = _axis_of(operand, shard)
         if axis is None:
-            raise _CannotError(shard.roots, f"{call.name} reads a single head or column of its output")
+            raise CannotDivideError(shard.roots, f"{call.name} reads a single head or column of its output")
         return axis
 
     def _write(self, operand: Operand, axis: _Axis, roots: frozenset[int]) -> None:
@@ -273,13 +253,10 @@ class _Attempt:
         shard = _Shard(inner=inner, extent=axis.extent, roots=roots)
         before = self.shards.get(operand.storage, shard)
         if (before.inner, before.extent) != (inner, axis.extent):
-            raise _CannotError(roots | before.roots, "another operator overwrites parts of its memory")
+            raise CannotDivideError(roots | before.roots, "another operator overwrites parts of its memory")
         self.shards[operand.storage] = shard
 
-    def _join(self, shards: Sequence[_Shard], extents: Sequence[int]) -> None:
-        """Record that products are divided together, by a degree that divides all of `extents`."""
-        roots = frozenset[int]().union(*(shard.roots for shard in shards))
-        together = roots.union(*(self.joined[root] for root in roots))
-        units = gcd(*extents, *(self.units[root] for root in together))
-        for root in together:
-            self.joined[root], self.units[root] = together, units
+    def _roots(self, operands: Sequence[Operand]) -> frozenset[int]:
+        """Return the weights of whose columns operands are parts."""
+        shards = [self.shards[o.storage] for o in operands if o.storage in self.shards]
+        return frozenset[int]().union(*(shard.roots for shard in shards))

@@ -114,18 +114,10 @@ def leave_out(
     )
 
 
-def leave_each_out(
-    predict_runs: PredictRuns, known: FirstPass | None = None, constants: Constants = "others"
-) -> Published:
-    """Predict every run with constants fitted to the other sources, generations of devices or models."""
-    first = known or first_pass(predict_runs)
-    return leave_out_each_way(lambda each, ids: (predict_runs(each[0], ids),), first, (constants,))[0]
-
-
 def leave_out_each_way(
     predict_each: PredictEach, first: FirstPass, ways: Sequence[Constants]
 ) -> tuple[Published, ...]:
-    """Predict every run as `leave_each_out` does, with several choices of constants at once.
+    """Predict every run with constants fitted to the other sources, generations of devices or models.
 
     `predict_each` takes levels for each of the `ways` and the ids of runs, and returns the predictions of
     these runs with each of the levels.

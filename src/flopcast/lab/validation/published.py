@@ -40,7 +40,6 @@ WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisi
 JUDGED: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["training"]
 UNSEEN = "Fitted: predictions use the constants of the catalogue, which were fitted on other sources."
 ALONE: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["training_of_one_source"]
-Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
 MEASURED = "a step time in seconds"
@@ -136,23 +135,6 @@ class Published(Record):
         return tuple(row for row in self.rows if row.run.judged_only)
 
 
-def compare_runs(
-    tables: Sequence[Iterable[Run]],
-    reproduce: Reproduce,
-    predict: Predict,
-    broken: Iterable[Problem] = (),
-    unread: Mapping[str, str] = MappingProxyType({}),
-) -> Published:
-    """Predict every run of some tables.
-
-    A run that occurs in several tables counts once. `reproduce` raises an error with every reason if it
-    refuses a run; `predict` is called once for jobs that differ only in their assumptions. `broken` holds
-    the faults of rows that could not be read, one or more for each row; `unread` holds the ids of these
-    rows by their place.
-    """
-    return compare_each(tables, reproduce, lambda job: (predict(job),), 1, broken, unread)[0]
-
-
 def compare_each(
     tables: Sequence[Iterable[Run]],
     reproduce: Reproduce,
@@ -161,9 +143,12 @@ def compare_each(
     broken: Iterable[Problem] = (),
     unread: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Published, ...]:
-    """Predict every run of some tables with several choices of constants, as `compare_runs` does with one.
+    """Predict every run of some tables with several choices of constants.
 
-    `predict` returns a report for each of the `number` choices.
+    A run that occurs in several tables counts once. `reproduce` raises an error with every reason if it
+    refuses a run. `predict` returns a report for each of the `number` choices; it is called once for jobs
+    that differ only in their assumptions. `broken` holds the faults of rows that could not be read, one or
+    more for each row; `unread` holds the ids of these rows by their place.
     """
     rows: tuple[list[ComparedRun], ...] = tuple([] for _ in range(number))
     left_out = unreadable(broken, unread)

@@ -56,9 +56,16 @@ class ServingObjective(Record):
         return 1 / value if value > 0 else float("inf")
 
 
-def _mean(metric: str) -> Callable[[ServingReport], Estimate]:
-    """Return a function of the mean of a latency."""
-    return lambda report: report.latencies[metric]["mean"]
+def _mean(metric: str, label: str) -> ServingObjective:
+    """Return the objective of the mean of a latency."""
+    return ServingObjective(
+        name=metric,
+        key=f"mean_{metric}_s",
+        label=f"mean {label}",
+        show=show_seconds,
+        estimate=lambda steady, *_: getattr(steady, f"{metric}_s"),
+        exact=lambda report: report.latencies[metric]["mean"],
+    )
 
 
 def _each(rate: Callable[[ServingReport], Estimate]) -> Callable[[ServingReport], Estimate]:
@@ -117,29 +124,8 @@ _OBJECTIVES = (
         exact=_each(_goodput),
         inverse=True,
     ),
-    ServingObjective(
-        name="ttft",
-        key="mean_ttft_s",
-        label="mean TTFT",
-        show=show_seconds,
-        estimate=lambda steady, *_: steady.ttft_s,
-        exact=_mean("ttft"),
-    ),
-    ServingObjective(
-        name="tpot",
-        key="mean_tpot_s",
-        label="mean TPOT",
-        show=show_seconds,
-        estimate=lambda steady, *_: steady.tpot_s,
-        exact=_mean("tpot"),
-    ),
-    ServingObjective(
-        name="end_to_end",
-        key="mean_end_to_end_s",
-        label="mean end to end",
-        show=show_seconds,
-        estimate=lambda steady, *_: steady.end_to_end_s,
-        exact=_mean("end_to_end"),
-    ),
+    _mean("ttft", "TTFT"),
+    _mean("tpot", "TPOT"),
+    _mean("end_to_end", "end to end"),
 )
 SERVING_OBJECTIVES: Mapping[str, ServingObjective] = {each.name: each for each in _OBJECTIVES}
