@@ -101,7 +101,7 @@ REMARKS = """\
   left out of the fit, flopcast predicts its times from benchmarks of single kernels.
 - We chose four times and counts after we had seen the errors: the host time of diffusion transformers
   (40 us for each kernel, `host_s`), their time for each all-to-all and each step of ring attention
-  (0.1 ms, `hop_s`), the time of each kernel on a CPU (20 us, `call_s`), and the numbers of instructions of
+  (0.1 ms, `hop_s`), the time of each kernel on a CPU (10 us, `call_s`), and the numbers of instructions of
   eager kernels.
 - The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
   contain, flopcast uses the published multiply-adds and activations.
@@ -121,7 +121,7 @@ gradient of this tensor. In training, activations such as SiLU copy their input 
 | In NeuSight's tables, the accumulation of gradients (`sum_acc_ms`) runs one kernel for each parameter, \
 as in PyTorch. | 14 % | 16 % |
 | On a CPU, PyTorch reorders the weights of convolutions in each call, and each kernel waits for its host \
-time (10 us). | 40 % (CPU, PyTorch 2.4) | 57 % |
+time (10 us). | 34 % (CPU, PyTorch 2.4) | 57 % |
 | In eager PyTorch, kernels that broadcast or transpose a tensor execute about 36 instructions for each \
 element, and kernels of rotary embeddings and RMS norms about 51, instead of 6. | 14 % (images) | 21 % |
 
@@ -147,11 +147,11 @@ Further assumptions:
   vision transformers (ViT, DeiT), and 15 % too short for EfficientNet. For RegNet and NFNet in NHWC
   layout, the times are 71 % too short, because the gradients of grouped convolutions were measured on no
   other device.
-- Without fitted constants, the predicted times on the CPU are 40 to 43 % too short (median), because we
+- Without fitted constants, the predicted times on the CPU are 34 to 37 % too short (median), because we
   have no benchmarks of single kernels on a CPU. They were 57 to 60 % too short before flopcast predicted
   two effects: PyTorch reorders the weights of each convolution in each call (without freezing), and the
   CPU runs a kernel only after its host time, for which flopcast uses that of compiled PyTorch with GPUs
-  (10 us). The fit to this CPU adds 20 us for each kernel.
+  (10 us). The fit to this CPU adds 10 us for each kernel.
 - Submissions of DLRM state the throughput of the whole run, including the time of 20 evaluations per epoch.
   On two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, something other than the devices limits the speed. For example, a step

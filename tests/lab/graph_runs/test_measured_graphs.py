@@ -141,7 +141,7 @@ def test_every_kind_of_software_states_what_it_was_fitted_on_and_how_sure_it_is(
 
 
 def test_a_cpu_moves_the_weights_of_convolutions_three_times_more():
-    """It reads them, loads the lines of their blocks and writes the blocks before each convolution."""
+    """A kernel before each convolution reads them, loads the lines of blocks, and writes the blocks."""
     usual = Software(precision="fp32", compiled=True)
     moved = [
         rows.moved_bytes @ rows.calls

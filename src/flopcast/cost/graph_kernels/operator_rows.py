@@ -28,9 +28,9 @@ from flopcast.units import Number
 
 ALIGNMENT = 8  # elements of 16 bits that matrix engines load at once
 PASSES_OF_PLANES = 3.0  # matrix engines read and write pixels: planes are transposed before and after
-PASSES_OF_REORDERED_WEIGHTS = 4.0
-"""On processors, oneDNN's convolutions read weights in blocks. Unless PyTorch freezes the weights, each
-call reads them, loads the cache lines of the blocks, writes the blocks, and reads them again (intel/ideep
+PASSES_OF_REORDERED_WEIGHTS = 3.0
+"""On processors, oneDNN's convolutions read weights in blocks. Unless PyTorch freezes the weights, a kernel
+before each convolution reads them, loads the cache lines of the blocks, and writes the blocks (intel/ideep
 on GitHub, issue 7; pytorch, pull request 103642)."""
 FEW_CHANNELS = 2  # of a group: no matrix engine helps
 CLASSES: Mapping[str, str] = {  # canonical operators of graphs, or their families → classes

@@ -144,8 +144,8 @@ def counted_kernels(
 
 
 def convolutions(own: Selected, software: Software) -> list[KernelRows]:
-    """Return rows of convolutions, as products of gathered pixels, and of the biases that a separate
-    kernel adds.
+    """Return rows of convolutions, as products of gathered pixels, and of separate kernels that add biases
+    or reorder weights.
 
     A convolution has 2 · pixels · depth · width FLOP for each group, where depth is the number of terms
     in a sum and width is the number of output channels of a group. Convolutions in 16 bits over images
@@ -167,8 +167,8 @@ def convolutions(own: Selected, software: Software) -> list[KernelRows]:
     moved = image_passes(groups, within, window, last, size) * (
         images * own["in_channels"] * in_pixels + written
     )
-    passes = PASSES_OF_REORDERED_WEIGHTS if software.reorders_weights else 1.0
-    moved += passes * own["in_channels"] * without * window
+    weights = own["in_channels"] * without * window
+    moved += weights
     names = convolution_names(groups, within, without, window, last)
     rows = kernel_rows(
         names,
@@ -185,7 +185,10 @@ def convolutions(own: Selected, software: Software) -> list[KernelRows]:
     )
     biased = np.flatnonzero((own["bias"] > 0) & ~last)
     added = kernel_rows("bias", own.graph[biased], own.calls[biased], 0.0, 2.0 * size * written[biased])
-    return [rows, added]
+    if not software.reorders_weights:
+        return [rows, added]
+    reordered = kernel_rows("copy", own.graph, own.calls, 0.0, PASSES_OF_REORDERED_WEIGHTS * size * weights)
+    return [rows, added, reordered]
 
 
 def products(own: Selected, software: Software) -> KernelRows:
