@@ -138,6 +138,10 @@ def test_fused_kernels_of_attention_compute_the_same_with_fewer_launches():
         (flop, launches), (fused_flop, fused_launches) = read(name), read(name, **{field: True})
         assert fused_flop == pytest.approx(flop, rel=1e-9), (name, field)
         assert launches - fused_launches == fewer, (name, field)
+    is_fused = {
+        name: catalog.engine(name).fused_latents for name in ("vllm", "vllm-0.11", "vllm-0.8", "sglang-0.4")
+    }
+    assert list(is_fused.values()) == [True, True, False, False]
 
 
 def test_the_attention_of_deepseek_v3_takes_as_long_as_the_module_of_vllm_that_joins_its_latents():
