@@ -120,6 +120,8 @@ class AbstractSchedule(ABC):
         the other end (spec/mirrored.py).
     micro_batches_per_stage
         Smallest number of micro-batches of a step for each stage.
+    filled_per_stage
+        After how many micro-batches for each stage a step holds as much memory as it ever does.
     least_chunks, most_chunks, chunks_because
         Smallest and largest number of chunks of a stage, and the reason for the largest number if several
         are possible.
@@ -133,6 +135,7 @@ class AbstractSchedule(ABC):
     pairs_passes: ClassVar[bool] = False
     mirrors_half: ClassVar[bool] = False
     micro_batches_per_stage: ClassVar[int] = 0
+    filled_per_stage: ClassVar[float] = np.inf
     least_chunks: ClassVar[int] = 1
     most_chunks: ClassVar[float] = 1
     chunks_because: ClassVar[str] = ""
@@ -177,10 +180,10 @@ class AbstractSchedule(ABC):
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """Return a number of micro-batches after which a step holds as much memory as it ever does.
 
-        Memory is then computed for the shorter step. The default is the number of the whole step, which is
-        always correct.
+        Memory is then computed for the shorter step. The default of `filled_per_stage` gives the number of
+        the whole step, which is always correct.
         """
-        return micro_batches
+        return np.minimum(micro_batches, self.filled_per_stage * stages)
 
     def gaps(self, virtual: Counts) -> Counts:
         """Return the number of tasks between which a stage waits for messages that are posted together.
@@ -252,12 +255,7 @@ class AbstractVSchedule(AbstractSplitSchedule):
     folds_chunks: ClassVar[bool] = True
     least_chunks: ClassVar[int] = 2
     most_chunks: ClassVar[float] = 2
-
-    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return four micro-batches for each stage: the ways down and up the stages take less than two
-        each.
-        """
-        return np.minimum(micro_batches, 4 * stages)
+    filled_per_stage: ClassVar[float] = 4  # the ways down and up the stages take less than two each
 
 
 def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Integers, Integers]:

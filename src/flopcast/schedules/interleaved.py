@@ -40,6 +40,7 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
     groups_micro_batches: ClassVar[bool] = True
     least_chunks: ClassVar[int] = 2
     most_chunks: ClassVar[float] = np.inf
+    filled_per_stage: ClassVar[float] = 4  # a warm-up needs fewer, and counts repeat in every round
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Return the order of all stages.
@@ -61,12 +62,6 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
             chunk=np.where(kind == FORWARD, chunk, virtual - 1 - chunk),
             micro_batch=index // (stages * virtual) * stages + index % stages,
         )
-
-    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return two micro-batches for each stage: a warm-up needs fewer, and counts repeat in every
-        round.
-        """
-        return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

@@ -18,6 +18,8 @@ References
 arXiv:2401.10241, sections 2.1 and 2.2, and Table 2.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
@@ -30,6 +32,10 @@ class ZeroBubble(AbstractSplitSchedule):
     """A schedule with `depth` forward passes of warm-up for each following stage: 1 for ZB-H1, 2 for
     ZB-H2.
     """
+
+    filled_per_stage: ClassVar[float] = (
+        4  # the longest warm-up and the longest delay need less than half each
+    )
 
     depth: int
 
@@ -55,12 +61,6 @@ class ZeroBubble(AbstractSplitSchedule):
         ]
         kind, micro_batch = (np.stack(column) for column in zip(*rows, strict=True))
         return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
-
-    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return four micro-batches for each stage: the longest warm-up and the longest delay need less
-        than half each.
-        """
-        return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
