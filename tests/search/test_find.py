@@ -21,6 +21,9 @@ from flopcast.search.pruning import NO_INCUMBENTS
 from flopcast.search.question import Question
 from flopcast.search.settings import plan_key
 from flopcast.search.space import Space
+from flopcast.workers.process_executor import ProcessExecutor
+from flopcast.workers.run import answer as answer_of
+from flopcast.workers.search_tasks import search_of
 from flopcast.workload.checks import check
 
 JOB = make_job(cluster="selene:1", stack="megatron-core", plan="dp=8 gbs=64")
@@ -140,6 +143,26 @@ def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
     assert answer.partial
     assert answer.candidates == sum(calls[:2])
     assert answer.plans
+
+
+def test_a_search_that_is_broken_off_at_once_answers_with_the_best_plan_that_it_has_told():
+    """In one process, and on workers, which have not begun yet."""
+    for searched in (
+        lambda told: find(QUESTION, load_book, told),
+        lambda told: answer_of(search_of(QUESTION), ProcessExecutor(2), None, told),
+    ):
+        heard = []
+
+        def told(progress, heard=heard):
+            heard.append(progress.best)
+            if progress.best:
+                raise KeyboardInterrupt
+
+        answer = searched(told)
+
+        assert answer.partial
+        assert max(heard).partition(": ")[2] == answer.plans[0].played.plan.short()
+        assert (answer.candidates, answer.refined) == (0, 0)
 
 
 def test_a_play_that_is_broken_off_ranks_what_was_played(monkeypatch):

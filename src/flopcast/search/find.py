@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.records import Record
+from flopcast.records import Record, replace
 from flopcast.report.summary import Summarised, Summary
 from flopcast.search.chunks import num_screened
 from flopcast.search.default_plan import UsualPlans, all_usual_plans, first_choice
@@ -27,6 +27,7 @@ from flopcast.search.settings import (
     RejectedPlan,
     Setting,
     all_refined,
+    best_of_each,
     screened_each,
     settings_of,
     to_refine,
@@ -245,7 +246,7 @@ def decided(
         in_memory=candidates_kept.in_memory,
         feasible=candidates_kept.feasible,
         played=len(every),
-        refined=own - len(candidates_by_setting.kept()),
+        refined=own - len(candidates_by_setting.to_play() if partial else candidates_by_setting.kept()),
         plans=plans,
         on_front=front_of(plans),
         nearest=tuple(_each_better(one for one in broken if one.ratio < 1.0)) if plans else broken[:1],
@@ -263,10 +264,10 @@ def _screened(
     question: Question, book_of: Callable[[Cluster], CurveBook], say: OnProgress, kept: KeptResults
 ) -> tuple[CandidatesBySetting, bool]:
     """Screen every batch of the space; return the top candidates and whether the search was interrupted."""
-    candidates_by_setting = CandidatesBySetting.empty(question)
+    candidates_by_setting, heard = CandidatesBySetting.empty(question), list[Candidate]()
     total = num_screened(question)
     try:
-        usual = all_usual_plans(question, book_of, kept, first_look(question, total, say))
+        usual = all_usual_plans(question, book_of, kept, first_look(question, total, say, heard))
         first = [
             first_choice(question, plans.jobs, book_of(job.cluster), kept)
             for plans, job in zip(usual, question.sized(), strict=True)
@@ -278,13 +279,15 @@ def _screened(
             best = best_so_far(question, usual, candidates_by_setting.each)
             say(Progress(doing="screening", done=done, total=total, best=best))
     except KeyboardInterrupt:
-        return candidates_by_setting, True
+        chosen = candidates_by_setting.chosen or best_of_each(heard)
+        return replace(candidates_by_setting, chosen=chosen), True
     return candidates_by_setting, False
 
 
-def first_look(question: Question, total: int, say: OnProgress) -> Told:
-    """Return a function that reports usual plans, before any of `total` plans is screened."""
-    heard: list[Candidate] = []
+def first_look(question: Question, total: int, say: OnProgress, heard: list[Candidate]) -> Told:
+    """Return a function that reports usual plans and appends them to `heard`, before any of `total` plans
+    is screened.
+    """
 
     def told(one: Candidate | None) -> None:
         heard.extend([one] if one else [])
@@ -329,10 +332,8 @@ def _with_own_plans(
     question: Question, given: Sequence[Exact], plans: Sequence[Ranked]
 ) -> tuple[Ranked, ...]:
     """Return the plans that the user named, compared with the best."""
-    if not plans:
-        return ()
-    best = min(plans, key=lambda one: one.losses[0].value).losses[0]
-    return tuple(against(best, one, losses_of(question, one)) for one in given)
+    best = min(plans, key=lambda one: one.losses[0].value).losses[0] if plans else None
+    return tuple(against(best, one, losses_of(question, one)) for one in given if best is not None)
 
 
 def _each_better(plans: Iterator[Ranked]) -> Iterator[Ranked]:

@@ -100,11 +100,17 @@ class CandidatesBySetting(Record):
     simulated: tuple[Exact, ...] = ()
 
     @classmethod
-    def empty(cls, question: Question, first: Sequence[FirstChoice] = ()) -> "CandidatesBySetting":
-        """Return top candidates that contain only the first choices."""
+    def empty(
+        cls, question: Question, first: Sequence[FirstChoice] = (), seen: Sequence[Candidate] = ()
+    ) -> "CandidatesBySetting":
+        """Return top candidates that contain only the first choices, and the best of `seen` candidates.
+
+        An interrupted search has seen candidates of settings whose first choice is not known.
+        """
+        chosen = tuple(one.chosen for one in first if one.chosen is not None)
         return cls(
             each=tuple(TopCandidates() for _ in question.sized()),
-            chosen=tuple(one.chosen for one in first if one.chosen is not None),
+            chosen=(*chosen, *best_of_each(seen)),
             simulated=tuple(played for one in first for played in one.simulated),
         )
 
@@ -153,6 +159,12 @@ class CandidatesBySetting(Record):
         for candidates_kept in self.each:
             yield candidates_kept.after(before)
             before += candidates_kept.candidates
+
+
+def best_of_each(seen: Sequence[Candidate]) -> tuple[Job, ...]:
+    """Return the job with the best estimate of each setting, among candidates of any settings."""
+    worst_first = sorted(seen, key=lambda one: one.losses[0], reverse=True)
+    return tuple({plan_key(one.job)[:-1]: one.job for one in worst_first}.values())
 
 
 def screened_each(

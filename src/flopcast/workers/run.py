@@ -15,9 +15,11 @@ from operator import itemgetter
 
 from flopcast.records import Record, field, replace
 from flopcast.search import find
+from flopcast.search.chunks import played
 from flopcast.search.default_plan import all_usual_plans
 from flopcast.search.find import SearchResult
 from flopcast.search.settings import CandidatesBySetting
+from flopcast.search.top_candidates import Candidate
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import Ledger
 from flopcast.workers.search_tasks import Search, Steps
@@ -85,14 +87,14 @@ def answer(
     if isinstance(executor, SerialExecutor) and ledger is None and len(search.parts) < 2:
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
+    heard: list[Candidate] = []
     try:
-        told = find.first_look(search.question, search.num_plans, on_progress)
+        told = find.first_look(search.question, search.num_plans, on_progress, heard)
         usual = all_usual_plans(search.question, book_of, KEPT, told)
     except KeyboardInterrupt:  # before anything is screened
-        nothing = [None] * len(search.question.given)
-        return find.decided(
-            search.question, CandidatesBySetting.empty(search.question), nothing, partial=True
-        )
+        seen = CandidatesBySetting.empty(search.question, seen=heard)
+        every = [*played(seen.chosen, book_of, KEPT), *[None] * len(search.question.given)]
+        return find.decided(search.question, seen, every, partial=True)
     search = replace(search, usual=usual)
 
     def hear(did: RunSummary) -> None:

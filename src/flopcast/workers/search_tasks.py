@@ -149,7 +149,12 @@ class Search(Record, eq=False, kw_only=False):
         left = yield (*choosing, *(tasks[place] for place in spread(len(tasks))))
         choices = zip(names, sized, strict=True)
         first = [read_choice(left[name], job) for name, job in choices if name in left]
-        candidates_by_setting = CandidatesBySetting.empty(self.question, first)
+        seen = [
+            plans.best
+            for plans, name in zip(self.usual, names, strict=False)
+            if plans.best is not None and name not in left
+        ]
+        candidates_by_setting = CandidatesBySetting.empty(self.question, first, seen)
         for task, part in zip(tasks, self.parts, strict=True):
             if task.name in left:
                 later = self.screened[task.name]
