@@ -50,6 +50,7 @@ GROUPS = {  # files that one worker runs, one after the other
     "waiting": (  # for browsers, servers and other processes: if two workers waited, a core would be idle
         "test_page_in_browser.py",
         "test_in_browser.py",
+        "test_every_control.py",
         "test_widgets.py",
         "test_serving_page.py",
         "test_pages.py",

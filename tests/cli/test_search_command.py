@@ -242,7 +242,7 @@ def test_a_terminal_shows_the_share_the_time_left_what_is_done_and_the_best_plan
     watch(Progress(doing="screening", done=10_000, total=10_000))
 
     told = shown.getvalue()
-    assert "screening 0 of 10,000 plans; best so far 17.4 s: dp=8" in told
+    assert "trying typical plans first, then all 10,000 plans; best so far 17.4 s: dp=8" in told
     assert "41%, about 31 s left: screening 5,000 of 10,000 plans; best so far 17.4 s: dp=8" in told
     assert "6,000" not in told  # too soon after the last
     assert watch.screening_s == 41.0

@@ -29,7 +29,7 @@ class Counting:
     def __init__(self, *outcomes):
         self.calls, self.outcomes = [], list(outcomes)
 
-    async def ask(self, task, words, cpu_limit_s, limit_s, *, long=False, on_progress=lambda _: None):
+    async def ask(self, task, words, cpu_limit_s, limit_s, *, long=False, on_progress, gone):
         self.calls.append((task, dict(words), cpu_limit_s, limit_s, long))
         outcome = self.outcomes[min(len(self.calls), len(self.outcomes)) - 1]
         if isinstance(outcome, Exception):

@@ -185,6 +185,23 @@ def test_no_more_wait_than_may():
     assert sum(getattr(each, "status", 0) == 200 for each in answers) >= 2
 
 
+def test_a_request_whose_client_is_gone_takes_no_time_of_a_process():
+    async def left():
+        return True
+
+    async def asked_for_nobody():
+        own = pool.Pool(2, most_waiting=4)
+        try:
+            for _ in range(3):  # more often than there are processes
+                with pytest.raises(pool.GoneError):
+                    await own.ask("api.memory", JOB, 60, 60, gone=left)
+            return [each.process for each in own._all]
+        finally:
+            await own.end()
+
+    assert asyncio.run(asked_for_nobody()) == [None, None]
+
+
 def test_a_process_that_ends_is_told_and_replaced(monkeypatch):
     whole = pool.sys.executable
 

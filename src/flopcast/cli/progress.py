@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from flopcast.cli.terminal import moves_cursor, width
-from flopcast.search.time_left import SearchTime, left, left_text
+from flopcast.search.time_left import FIRST_LOOK, SearchTime, left, left_text
 
 if TYPE_CHECKING:
     from flopcast.search.find import Progress
@@ -92,6 +92,8 @@ class OfSearch(Clock):
         left_s = self._time.left_s(progress, now_s, time.process_time() - self._processor_s)
         share = "" if left_s is None else f"{now_s / (now_s + left_s):.0%}{left_text(left_s)}: "
         line = f"{share}{progress.doing} {progress.done:,} of {progress.total:,} plans"
+        if left_s is None and not progress.done:
+            line = FIRST_LOOK.format(progress.total)
         self.show(now_s, line + (f"; best so far {self._best}" if self._best else ""))
 
 

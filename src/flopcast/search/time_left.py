@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from flopcast.search.find import Progress
 
 SCREENING, REFINING, PLAYING = "screening", "refining", "simulating"
+FIRST_LOOK = "trying typical plans first, then all {:,} plans"  # shown while nothing is screened
 BEHIND_RATIO = 11.0
 """Processor time of all work after screening, divided by the processor time of the first look at one
 setting. Both compute the parts of the same model on the same cluster, and the number of parts hardly

@@ -30,11 +30,11 @@ from flopcast.render.page.style import CHOSEN_SCHEME, STYLE
 from flopcast.ui import page
 from flopcast.ui.chosen_plan import PARTS, PLAN_FIELDS, SWITCHES, filled, requested
 from flopcast.ui.desk import Desk
-from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json
+from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json, last_comma
 from flopcast.ui.form import plan_note
 from flopcast.ui.limits import Limits, busy
 from flopcast.ui.openapi import OPERATIONS, described
-from flopcast.ui.pool import Answer, BusyError, Pool
+from flopcast.ui.pool import Answer, BusyError, Gone, Pool, never_gone
 from flopcast.ui.request_values import REQUEST
 
 MOST_WAITING = 64
@@ -140,18 +140,20 @@ async def _serve_page(desk: Desk, words: Mapping[str, str]) -> Response:
 
 async def _serve(desk: Desk, request: Request) -> Response:
     """Return the answer of the serving page without the page around it, for the page's script."""
-    fields, made, status = await _served(desk, _words(request))
+    fields, made, status = await _served(desk, _words(request), request.is_disconnected)
     made |= {"notes": [], "links": page.addresses("serve", fields | made["form"])}
     return JSONResponse(made, status, _headers(status))
 
 
-async def _served(desk: Desk, words: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], int]:
+async def _served(
+    desk: Desk, words: Mapping[str, str], gone: Gone = never_gone
+) -> tuple[dict[str, str], dict[str, Any], int]:
     """Return the fields of a serving form, its answer, and the status.
 
     With `choose`, the answer is the best deployment, and `form` holds its fields.
     """
     fields = {name: value for name, value in words.items() if name not in SWITCHES}
-    answer = await desk.page("page.deployments" if "choose" in words else "page.serve", fields)
+    answer = await desk.page("page.deployments" if "choose" in words else "page.serve", fields, gone=gone)
     made = json.loads(answer.body)
     made["form"] = made["fields"] if answer.status == 200 else {}
     return fields, made, answer.status
@@ -169,7 +171,7 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
     fields = requested(words, sides)
     dropped = {side + each for side in sides for each in PLAN_FIELDS} & words.keys() - fields.keys()
     parts = {PARTS: words[PARTS]} if PARTS in words and name == "predict" else {}
-    answer = await desk.ask(f"page.{name}", fields | parts)
+    answer = await desk.ask(f"page.{name}", fields | parts, gone=request.is_disconnected)
     form = dict.fromkeys(dropped, "")
     chosen = (
         dropped
@@ -186,7 +188,8 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
 
 async def _advice(desk: Desk, request: Request) -> Response:
     """Return the change that would speed up a job most; the address describes the job."""
-    return _passed_on(await desk.ask("page.advice", requested(_words(request)) or page.START))
+    fields = requested(_words(request)) or page.START
+    return _passed_on(await desk.ask("page.advice", fields, gone=request.is_disconnected))
 
 
 async def _facts(desk: Desk, _: Request) -> Response:
@@ -207,24 +210,6 @@ async def _file(desk: Desk, task: str, name: str, request: Request) -> Response:
     return Response(answer.body, answer.status, headers, media_type=answer.media)
 
 
-def _last_comma(error: Exception) -> tuple[str, str] | None:
-    """Return reason and fix if a JSON parser stopped at a comma before the end of an object or a list.
-
-    >>> try:
-    ...     json.loads('{"gpus": 16,}')
-    ... except ValueError as error:
-    ...     print(_last_comma(error))
-    ('a comma stands before "}" at character 12', 'remove this comma')
-    """
-    if not isinstance(error, json.JSONDecodeError):  # too deep, or half a character
-        return None
-    start = error.doc.rfind(",", 0, error.pos + 1)
-    after = error.doc[start + 1 :].lstrip()[:1]
-    if start < 0 or after not in ("}", "]") or error.doc[start + 1 : error.pos].strip():
-        return None
-    return f'a comma stands before "{after}" at character {start + 1}', "remove this comma"
-
-
 async def _data(desk: Desk, task: str, request: Request) -> Response:
     try:
         words = json.loads(await request.body(), parse_constant=_no_number)
@@ -233,7 +218,7 @@ async def _data(desk: Desk, task: str, request: Request) -> Response:
         json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
         allowed = 'one JSON object, such as {"model": "llama-3-8b", "gpus": 16}'
-        because, fix = _last_comma(error) or (str(error)[:200], "send the request as one JSON object")
+        because, fix = last_comma(error) or (str(error)[:200], "send the request as one JSON object")
         problem = Problem("body", None, allowed, because, fix, REQUEST, "is not a JSON object")
         return Response(errors_as_json(INPUT, "", [problem]), 400, media_type="application/json")
     return _passed_on(await desk.ask(task, words))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from flopcast.render.error_json import BUG, LIMIT
 from flopcast.ui.error_responses import refusal
 from flopcast.ui.limits import WAITING
-from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
+from flopcast.ui.pool import Answer, BrokenError, BusyError, Gone, GoneError, Pool, TooLongError, never_gone
 
 LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
 TOO_BUSY = "The machine is too busy to answer now. Try again in a moment."
@@ -31,9 +31,15 @@ class Desk:
         self.kept_bytes: int = 0
 
     async def ask(
-        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
+        self,
+        task: str,
+        words: Mapping[str, object],
+        on_progress: Callable[[str], None] = lambda _: None,
+        gone: Gone = never_gone,
     ) -> Answer:
         """Return the answer to a request; failures of the server are also returned as answers.
+
+        `gone` is as for `Pool.ask`.
 
         Raises
         ------
@@ -48,9 +54,13 @@ class Desk:
         limit_s = LONG_LIMIT_S if long else LIMIT_S
         try:
             wait_s = WAIT_RATIO * limit_s
-            answer = await self.pool.ask(task, words, limit_s, wait_s, long=long, on_progress=on_progress)
+            answer = await self.pool.ask(
+                task, words, limit_s, wait_s, long=long, on_progress=on_progress, gone=gone
+            )
         except TooLongError:
             return refusal(task, 503, LIMIT, TOO_BUSY)
+        except GoneError:  # nobody reads this answer
+            return refusal(task, 503, LIMIT, WAITING)
         except BrokenError:
             return refusal(task, 500, BUG, "The process that worked on this request ended.")
         if answer.status in (200, 400, 422):
@@ -58,11 +68,15 @@ class Desk:
         return answer
 
     async def page(
-        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
+        self,
+        task: str,
+        words: Mapping[str, object],
+        on_progress: Callable[[str], None] = lambda _: None,
+        gone: Gone = never_gone,
     ) -> Answer:
         """Return the answer to a page's request. If too many requests are waiting, the page says so."""
         try:
-            return await self.ask(task, words, on_progress)
+            return await self.ask(task, words, on_progress, gone)
         except BusyError:
             return refusal(task, 503, LIMIT, WAITING)
 

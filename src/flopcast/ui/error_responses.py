@@ -249,3 +249,21 @@ def _label(name: str) -> str:
     """Return the label of a field, an option or a dotted name, or the name itself if no form has it."""
     key = _form_field(OPTIONS.get(name, name))
     return FIELDS[key].label if key in FIELDS else name.removeprefix("plan.")
+
+
+def last_comma(error: Exception) -> tuple[str, str] | None:
+    """Return reason and fix if a JSON parser stopped at a comma before the end of an object or a list.
+
+    >>> try:
+    ...     json.loads('{"gpus": 16,}')
+    ... except ValueError as error:
+    ...     print(last_comma(error))
+    ('a comma stands before "}" at character 12', 'remove this comma')
+    """
+    if not isinstance(error, json.JSONDecodeError):  # too deep, or half a character
+        return None
+    start = error.doc.rfind(",", 0, error.pos + 1)
+    after = error.doc[start + 1 :].lstrip()[:1]
+    if start < 0 or after not in ("}", "]") or error.doc[start + 1 : error.pos].strip():
+        return None
+    return f'a comma stands before "{after}" at character {start + 1}', "remove this comma"

@@ -13,7 +13,7 @@ from flopcast.library import catalog
 from flopcast.requests.missing_parts import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.spec.deployment import CacheFormat
-from flopcast.spec.precision import RECIPES
+from flopcast.spec.precision import Precision
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
@@ -29,7 +29,7 @@ FINDS = {  # what a search may find besides plans, with the label of each
 }
 LISTS = {  # lists of choices that the table names
     **{kind: catalog.names(kind) for kind in ("models", "clusters", "stacks", "engines")},
-    "recipes": tuple(RECIPES),
+    "precisions": get_args(Precision),
     "objectives": tuple(OBJECTIVES),
     "finds": tuple(FINDS),
     "weight_formats": get_args(WeightFormat),

@@ -14,12 +14,18 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from flopcast.records import Record
 
 MOST_LINE_BYTES = 16 << 20
 OnProgress = Callable[[str], None]
+Gone = Callable[[], Awaitable[bool]]
+
+
+async def never_gone() -> bool:
+    """Return that a client still waits for its answer."""
+    return False
 
 
 class Answer(Record):
@@ -32,6 +38,10 @@ class Answer(Record):
 
 class BusyError(Exception):
     """Too many requests are waiting; the client should try again later."""
+
+
+class GoneError(Exception):
+    """The client disconnected while its request waited for a process."""
 
 
 class TooLongError(Exception):
@@ -123,6 +133,7 @@ class Pool:
         *,
         long: bool = False,
         on_progress: OnProgress = lambda _: None,
+        gone: Gone = never_gone,
     ) -> Answer:
         """Return the answer of a process.
 
@@ -134,10 +145,11 @@ class Pool:
         limit_s : wall-clock time from now on, including waiting
         long : whether the request takes seconds; such requests leave one process free for others
         on_progress : called with messages about the progress
+        gone : returns whether the client has disconnected; asked when a process is free
 
         Raises
         ------
-        BusyError, TooLongError, BrokenError
+        BusyError, GoneError, TooLongError, BrokenError
         """
         if self._waiting >= self._most_waiting:
             raise BusyError
@@ -145,13 +157,13 @@ class Pool:
         line = json.dumps(request).encode() + b"\n"
         try:
             room = self._long if long else contextlib.nullcontext()
-            async with asyncio.timeout(limit_s), room, self._worker() as worker:
+            async with asyncio.timeout(limit_s), room, self._worker(gone) as worker:
                 return await worker.ask(line, on_progress)
         except TimeoutError as error:
             raise TooLongError from error
 
     @contextlib.asynccontextmanager
-    async def _worker(self) -> AsyncIterator[_ServerProcess]:
+    async def _worker(self, gone: Gone) -> AsyncIterator[_ServerProcess]:
         """Yield an idle process; the process is ended if its answer was not read."""
         self._waiting += 1
         try:
@@ -159,7 +171,11 @@ class Pool:
         finally:
             self._waiting -= 1
         try:
+            if await gone():
+                raise GoneError
             yield worker
+        except GoneError:
+            raise
         except BaseException:
             await asyncio.shield(worker.end())
             raise

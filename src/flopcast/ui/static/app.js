@@ -1,13 +1,15 @@
 // What a page does without being loaded again: every change of its form is answered at once.
 import {live} from './search.js';
-import {upload} from './upload.js';
-import {addPicker, addSlider} from './widgets.js';
+import {MOST_BYTES, upload} from './upload.js';
+import {addPicker, addSlider, offerSeveral} from './widgets.js';
 
 const main = document.querySelector('main'), page = main.dataset.page;
 const form = document.getElementById('form'), answer = document.getElementById('answer');
 const told = document.getElementById('told');
 for (const each of document.querySelectorAll('.scripted')) each.hidden = false;
 chooseScheme(document.getElementById('scheme'));
+for (const each of document.querySelectorAll('select[data-picker]')) addPicker(each);
+for (const each of document.querySelectorAll('input[list]')) offerSeveral(each);
 if (page === 'upload') upload(told);
 if (form) work();
 
@@ -33,7 +35,6 @@ function work() {
   let asking = null, waiting = null, events = null, edited = null, sliding = false, advising = null, last = null;
   const states = {}, heights = {};  // of parts: whether they are unfolded, and their heights in full
 
-  for (const each of form.querySelectorAll('select[data-picker]')) addPicker(each);
   for (const each of form.querySelectorAll('input[data-stops]')) addSlider(each);
 
   function words(extra) {
@@ -246,6 +247,7 @@ function work() {
   if (page !== 'search') {
     form.addEventListener('input', (event) => {
       redeal(event);
+      if (asking) asking.abort();  // its answer would overwrite what is being typed
       if (event.target.tagName === 'SELECT' || event.target.type === 'checkbox') return;
       clearTimeout(waiting);
       waiting = setTimeout(() => ask({field: event.target.name}), 80);
@@ -269,11 +271,15 @@ function work() {
   const log = document.getElementById('log');
   if (log) log.addEventListener('change', async () => {
     if (!log.files.length) return;
+    const [file] = log.files;
     state('reading…');
-    const body = await log.files[0].slice(0, 262144).text();
-    const response = await fetch('/answer/log?' + words(), {method: 'POST', body});
-    show(await response.json());
-    state('');
+    try {
+      const body = await file.slice(0, MOST_BYTES).text();
+      show(await (await fetch('/answer/log?' + words(), {method: 'POST', body})).json());
+      state('');
+      if (file.size > MOST_BYTES) told.textContent = 'Only the first 256 KiB of the log were read.';
+    } catch (error) { state('The server does not answer.'); }
+    log.value = '';  // the same file can be chosen again
   });
   const share = document.getElementById('share');
   if (share) share.addEventListener('click', async () => {

@@ -1,6 +1,6 @@
 // The page that takes a file: what is chosen or dropped becomes the text of the form.
 
-const MOST_BYTES = 262144;
+export const MOST_BYTES = 262144;
 
 export function upload(told) {
   const form = document.getElementById('upload'), file = document.getElementById('file');

@@ -148,6 +148,15 @@ export function addPicker(select) {
   sync();
 }
 
+// A field that takes several names with commas between them: names are offered behind the last comma too.
+export function offerSeveral(field) {
+  const options = Array.from(field.list.options), names = options.map((option) => option.value);
+  field.addEventListener('input', () => {
+    const before = field.value.slice(0, field.value.lastIndexOf(',') + 1);
+    options.forEach((option, place) => { option.value = before + names[place]; });
+  });
+}
+
 // A slider over round values of a number. While it moves, `slide` events of the field are sent.
 export function addSlider(field) {
   const stops = field.dataset.stops.split(' ').map(Number), range = document.createElement('input');
