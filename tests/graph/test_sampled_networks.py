@@ -139,6 +139,8 @@ def test_a_description_is_a_job_of_its_own(tmp_path):
 
     from_job, from_size = job(place, **options), job(model=file, size={"batch": 64}, **options)
     assert from_job.model == from_size.model
+    named = {"size": {"batch": SEEDS}, "plan": f"mbs={SEEDS} gbs={SEEDS}", "cluster": "dgx-h200", "gpus": 1}
+    assert job(RGAT, **named).model == rgat().model
     wrong = {
         "seed: item": ("seed: shop", "user, item"),
         "edges: 90000": ("edges: 0", "at least 1"),

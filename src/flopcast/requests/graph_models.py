@@ -31,6 +31,15 @@ def is_graph(path: str) -> bool:
     return path.lower().endswith(ENDINGS)
 
 
+def is_in_catalogue(name: str) -> bool:
+    """Return whether a name is that of a sampled network in the catalogue.
+
+    >>> is_in_catalogue("rgat-igbh-full.sampled.yaml"), is_in_catalogue("job.yaml")
+    (True, False)
+    """
+    return name.endswith(SAMPLED) and "/" not in name and (folder("graphs") / name).is_file()
+
+
 def stated_graph(document: Document) -> GraphFile | None:
     """Return the exported graph that a document describes as its model; None for any other model.
 
@@ -65,7 +74,7 @@ def graph_model(
     from flopcast.interop.graphs.symbols import sizes_of
 
     place: Traversable | Path = Path(path)
-    if not place.is_file() and path.endswith(SAMPLED):
+    if not place.is_file() and is_in_catalogue(path):
         place = folder("graphs") / path
     if not place.is_file():
         allowed, because = "a file that exists", "there is no such file"

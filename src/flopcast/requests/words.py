@@ -16,6 +16,7 @@ from flopcast.files.nearest_names import alternatives
 from flopcast.fixes import Fix, write
 from flopcast.library import catalog
 from flopcast.records import replace
+from flopcast.requests.graph_models import is_in_catalogue
 from flopcast.requests.job_request import JobRequest
 from flopcast.spec.graph_file import ENDINGS as GRAPHS
 from flopcast.spec.job import Job
@@ -130,8 +131,10 @@ def with_named_model(request: JobRequest) -> JobRequest:
 
 
 def _is_wrong(word: str) -> bool:
-    """Return whether a word is neither a file nor a folder, or is a file with weights."""
-    return is_missing(word) or WEIGHTS.search(word) is not None
+    """Return whether a word is neither a file, a folder nor a graph of the catalogue, or is a file with
+    weights.
+    """
+    return (is_missing(word) and not is_in_catalogue(word)) or WEIGHTS.search(word) is not None
 
 
 def without_config(path: str, place: Path, where: str = "") -> Problem:
