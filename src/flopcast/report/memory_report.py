@@ -144,16 +144,17 @@ class MemoryReport(Record, Summarised, slots=False, repr=False):
         return " on the fullest stage" if self.num_stages > 1 else ""
 
 
-@lru_cache(maxsize=8)  # a command often needs the memory before the prediction
 def memory_report(programs: Programs, cluster: Cluster, kept: KeptResults = NOTHING_KEPT) -> MemoryReport:
     """Return the memory of the fullest stage and of all stages of the first plan.
 
-    The last 8 results are cached.
-
     The memory of equal stages is that of the fullest of them (memory/peak.py). The memory of a single stage
-    follows from its own order of tasks (memory/curve.py).
+    follows from its own order of tasks (memory/curve.py). `kept` holds results of earlier programs.
     """
-    memory = peak_memory(programs, kept)
+    return _report_of(programs, cluster, peak_memory(programs, kept))
+
+
+@lru_cache(maxsize=8)  # the memory is often needed before the prediction
+def _report_of(programs: Programs, cluster: Cluster, memory: PeakMemory) -> MemoryReport:
     worst, capacity_bytes = _fullest(programs, memory, cluster)
     of_fullest = {name: _first_plan(size, worst) for name, size in memory.by_category.items()}
     seen = seen_bytes(memory, cluster)
