@@ -48,6 +48,7 @@ WORDS: dict[str, Callable[[Any], str]] = {  # of fields that a plan writes as on
 DEGREES = (  # whose product is the number of devices of a plan, the freest first
     "data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel", "peers",
 )  # fmt: skip
+OF_REPLICA = ("tensor_parallel", "pipeline_parallel", "context_parallel")  # whose product is its ranks
 NUMERIC = (  # what may vary inside a batch of plans; all other fields are structure
     "data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_stages",
     "micro_batch", "global_batch", "data_shard", "expert_parallel", "expert_tensor_parallel",

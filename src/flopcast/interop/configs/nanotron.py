@@ -22,6 +22,7 @@ from flopcast.interop.hugging_face.config import model_from_config
 from flopcast.layers.mlp import Mlp
 from flopcast.spec.divisors import divided_by_cost
 from flopcast.spec.model import Model
+from flopcast.spec.plan_fields import OF_REPLICA
 
 CONFIG = ("model", "model_config")
 FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_starcoder_config": "starcoder2"}
@@ -57,8 +58,7 @@ def _degrees(reader: JobReader) -> dict[str, int]:
     """Return degrees; the data-parallel degree follows from the devices if their number is known."""
     sizes = {field: reader.required(key) for field, key in REQUIRED.items()}
     sizes |= {field: reader.count(key) for field, key in DEGREES.items() if field not in REQUIRED}
-    of_replica = ("tensor_parallel", "pipeline_parallel", "context_parallel")
-    degrees = {DEGREES[field]: sizes[field] for field in of_replica}
+    degrees = {DEGREES[field]: sizes[field] for field in OF_REPLICA}
     sizes["data_parallel"] = reader.replicas(degrees, sizes["data_parallel"] * prod(degrees.values()))
     for field, key in DEGREES.items():
         if sizes[field] > 1 or field == "data_parallel":

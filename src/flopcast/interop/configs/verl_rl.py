@@ -20,12 +20,12 @@ from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.step_reader import StepReader
 from flopcast.interop.configs.trainers import read_adapters
+from flopcast.spec.plan_fields import OF_REPLICA
 from flopcast.spec.switches import TUNING_CODE
 
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
 ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")
 MEGATRON, FSDP = f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
-OF_REPLICA = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 DEGREES = (*OF_REPLICA, "expert_parallel", "expert_tensor_parallel", "virtual_stages")  # also settings
 RECOMPUTE = f"{MEGATRON}.override_transformer_config.recompute"
 MICRO = (f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")

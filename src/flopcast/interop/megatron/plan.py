@@ -18,13 +18,13 @@ from flopcast.interop.megatron.optimizer import plan_optimizer
 from flopcast.interop.megatron.precision import read_precision
 from flopcast.interop.megatron.stages import PIPELINE, read_stages
 from flopcast.spec.divisors import undivided
+from flopcast.spec.plan_fields import OF_REPLICA
 
 STRATEGY = "--data-parallel-sharding-strategy"  # of Megatron-FSDP
 ULYSSES = "--ds-sequence-parallel-size"
 EXCHANGE = "--cp-comm-type"
 ALGORITHM = "--context-parallel-algo"  # of MindSpeed
 MODULES_FLAG = "--recompute-modules"
-OF_REPLICA = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--checkpoint-method")
 OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
 
