@@ -249,7 +249,7 @@ def test_warnings_are_marked():
     page = page_of("too large")
 
     assert {"class": "warning"} in page.of("p")
-    assert "does not fit" in page.text("p")
+    assert "Does not fit" in page.text("p")
 
 
 @EVERY

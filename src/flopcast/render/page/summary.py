@@ -47,7 +47,7 @@ def answer(report: Report) -> str:
     subject += "".join(
         f'<p class="subject">{escape(capital(text))}.</p>' for _, text in leading_assumptions(job)
     )
-    warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
+    warnings = "".join(f'<p class="warning">{escape(capital(text))}</p>' for text in report.warnings)
     return f"{subject}{tiles(_time(report), others)}{warnings}"
 
 
