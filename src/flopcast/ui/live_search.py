@@ -13,7 +13,7 @@ from flopcast.render.search_table import objective_name
 from flopcast.search.find import Progress
 from flopcast.search.question import Question
 from flopcast.search.rank import losses_of, over_ratio
-from flopcast.search.time_left import FIRST_LOOK, SearchTime, left_text
+from flopcast.search.time_left import SearchTime, left_text
 from flopcast.spec.job import Job
 from flopcast.units import Number
 
@@ -69,7 +69,7 @@ class LiveSearch:
         doing = DONE.get(progress.doing, progress.doing)
         text = f"{progress.done:,} of {progress.total:,} plans {doing}"
         if left_s is None and not progress.done:
-            text = FIRST_LOOK.format(progress.total)
+            text += "; typical plans are tried first"
         if progress.doing == "screening" and progress.done == progress.total:
             text += "; the best are simulated next"
         text += "" if left_s is None else left_text(left_s)

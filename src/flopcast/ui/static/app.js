@@ -227,7 +227,7 @@ function work() {
       end('');
     });
     mine.onerror = () => end('The server does not answer.');
-    stop.onclick = () => end(`Stopped after ${told.textContent}.`);
+    stop.onclick = () => end(`Stopped after ${told.textContent.split(/, |; /)[0]}.`);
   }
 
   form.addEventListener('submit', (event) => {
