@@ -127,6 +127,8 @@ def _number(text: str, allowed: str, usual: re.Match[str] | None, thousand: int,
     if number < 0 <= (0 if whole and not least else low) and number != -1 and is_usual:
         number, text = -number, text.lstrip("-")
     if whole and not number.is_integer() and number > 1:
+        if usual and number < float(usual[1]) / _MOST_BELOW_EXAMPLE:
+            return ""  # the digits before the point are no number of this size
         number, text = math.floor(number), str(math.floor(number))
     outside = not low <= number <= min(high, _MOST_DIGITS) or (least and least[1] and number == low)
     if outside or (most and most[1] and number == high) or (whole and not float(number).is_integer()):

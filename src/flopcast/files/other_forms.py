@@ -29,6 +29,7 @@ OTHER_VALUES = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "awq": "i
                 "everything": "full", "true": "full", "yes": "full", "on": "full",
                 "zerobubble": "zb_h1", "gpu": "cuda", "mla": "latent_attention", "mha": "attention",
                 "gqa": "attention", "moe": "experts", "mamba": "selective_scan", "rwkv": "time_mix",
+                "engine": "rollout", "vllm": "rollout", "trainer": "training", "actor": "training",
                 "Gbps": "Gb/s", "Mbps": "Mb/s"}  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from flopcast.files.nearest_names import with_other_numbers
 from flopcast.records import Record
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
-          "lora", "accum", "seq_len", "sequence_len", "dtype")  # fmt: skip
+          "lora", "accum", "seq_len", "sequence_len", "model_len", "device_batch", "dtype")  # fmt: skip
 SIZES = re.compile(
     r"(?:^|[._-])(dim|ff|ffn|mlp|feed_?forward|width|depth|kv|query_groups?|channels|blocks|mtp|batch_size)(?![a-z])",
     re.IGNORECASE,

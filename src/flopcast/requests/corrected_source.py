@@ -5,17 +5,21 @@ Elsewhere: reading files (sources.py), fixes of faults of a job (accepted_fixes.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from flopcast.errors import MEANT, Problem, SpecError, numbered
-from flopcast.fixes import in_words, with_text
+from flopcast.errors import MEANT, Problem, SpecError, numbered, problems_of
+from flopcast.fixes import in_words, only_value, set_to, with_text
 from flopcast.records import replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.sources import COMMAND, read_source, reader_in, source_of
 from flopcast.requests.words import is_command
 
+OTHER_SWITCH = {"write true": "write false", "write false": "write true",
+                "write True": "write False", "write False": "write True"}  # fmt: skip
+BROKEN = "text"  # the field of the error of a file that cannot be read, such as after a wrong correction
+MOST_CAUSES = 16  # of which the effect on other faults is tried
 MOST_ROUNDS = 4  # of corrections, each of which may reveal further faults
 WRITTEN = re.compile(
     r"(?:write|set \S+ to|choose one of these values, such as) (?:--?[\w-]+ |[\w.-]+: )?([^\s,]+)"
@@ -24,6 +28,7 @@ WRITTEN = re.compile(
 IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")
 OUTSIDE = re.compile(r"add --(env|arg) (\w+)=(\d+), with its value")  # for a script that does not set it
 ADDED = re.compile(r"add (--[a-z][\w-]*(?: [\w.-]+)*)")  # flags of a script
+FROM_KEY = re.compile(r" \(from ([^ )]+)\) is not allowed")
 REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
 
 
@@ -47,14 +52,21 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
         text = word if name == COMMAND else read_file(Path(word)).decode()
     except (SpecError, UnicodeDecodeError):
         raise SpecError(problems) from None
-    new = problems
+
+    def source(changed: str) -> JobSource:
+        return source_of(changed.encode(), name, request, reader_in(folder))
+
+    whole = text
+    new = problems = _causes(problems, whole, source)
     for _ in range(MOST_ROUNDS):
         before, text = text, _corrected(text, new)
         if text == before:
             break
         try:
-            return source_of(text.encode(), name, request, reader_in(folder)), problems
+            return source(text), _causes(problems, whole, source)
         except SpecError as error:
+            if BROKEN in {each.field for each in error.problems}:
+                break
             known = {(each.field, each.because) for each in problems}
             new = tuple(each for each in error.problems if (each.field, each.because) not in known)
             guesses = {_correction(each)[1] for each in problems if each.fix.startswith(MEANT)}
@@ -67,7 +79,39 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
                     )
                 else:
                     problems = (*problems, second)
-    raise SpecError(problems)
+    raise SpecError(_causes(problems, whole, source))
+
+
+def _causes(
+    problems: Sequence[Problem], text: str, source: Callable[[str], object]
+) -> tuple[Problem, ...]:
+    """Return the faults of a text without those that the fix of another one removes, too.
+
+    A wrong switch gets the value with which the file has fewer faults.
+    """
+    left = list(problems)
+    seen = {each.field for each in problems_of(lambda: source(text))} if len(left) > 1 else set()
+    for problem in problems[:MOST_CAUSES]:
+        before = seen  # the faults that the next correction may remove
+        for changed in (problem, _with_other_switch(problem)):
+            corrected = _corrected(text, [changed])
+            if len(left) < 2 or problem not in left or corrected == text:
+                break
+            after = {each.field for each in problems_of(lambda: source(corrected))}
+            if after & {problem.field, BROKEN}:
+                break
+            gone = [each for each in left if each.field in before - after and each is not problem]
+            if gone:
+                left = [changed if each is problem else each for each in left if each not in gone]
+                break
+            before = after
+    return tuple(left)
+
+
+def _with_other_switch(problem: Problem) -> Problem:
+    """Return the fault of a value that is neither true nor false, with the other one as its fix."""
+    other = OTHER_SWITCH.get(problem.fix)
+    return replace(problem, fix=other) if other else problem
 
 
 def _refused_twice(problem: Problem, second: Problem) -> Problem:
@@ -90,6 +134,26 @@ def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> I
         if kept:
             allowed, because = (numbered(texts) for texts in zip(*kept, strict=True))
             yield replace(fault, allowed=allowed, because=because) if values else fault
+
+
+def with_later_fixes(
+    problems: Sequence[Problem], faults: Sequence[Problem]
+) -> tuple[tuple[Problem, ...], list[Problem]]:
+    """Return the faults of a file, and those of its job that do not concern a corrected value of the file.
+
+    A value whose correction the job refuses has one fault, whose fix states a value that the job accepts.
+    """
+    left, joined = list(faults), {each.field: each for each in problems}
+    for second in [each for each in faults if each.edits]:
+        key = FROM_KEY.search(second.fault)
+        first, right = joined.get(key[1]) if key else None, only_value(set_to(*second.edits))
+        before = _correction(first)[1] if first else ""
+        if first and key and before and right:
+            because = f"{first.because}; {before} is not allowed either, because {second.because}"
+            fix = first.fix.replace(before, right, 1)
+            joined[key[1]] = replace(first, allowed=second.allowed, because=because, fix=fix)
+            left.remove(second)
+    return tuple(joined.get(each.field, each) for each in problems), left
 
 
 def with_examples(request: JobRequest, problems: Sequence[Problem], times: int) -> JobRequest:
@@ -129,8 +193,8 @@ def _replaced(line: str, field: str, wrong: str, right: str) -> str:
     value = re.escape(wrong)  # as a whole word
     value = rf"(?<![\w-]){value}" if wrong[:1].isalnum() or wrong[:1] == "-" else value
     value = rf"{value}(?![\w-])" if wrong[-1:].isalnum() else value
-    is_plain = right.isdecimal() or right in ("true", "false")
-    value = rf'"{value}"|{value}' if is_plain and wrong[:1] != '"' else value  # no text any more
+    replaces = right.isdecimal() or right.lower() in ("true", "false") or right[:1] == '"'
+    value = rf'"{value}"|{value}' if replaces and wrong[:1] != '"' else value  # the quotes as well
     section = re.search(rf"(?<![\w-]){re.escape(field.rpartition('.')[0] or '$')}[\"']?: *{{", line)
     if section:
         start = section.end()

@@ -38,7 +38,12 @@ from flopcast.requests.cluster_options import (
     with_usual_cluster,
     with_usual_size,
 )
-from flopcast.requests.corrected_source import source_and_faults, with_examples, without_examples
+from flopcast.requests.corrected_source import (
+    source_and_faults,
+    with_examples,
+    with_later_fixes,
+    without_examples,
+)
 from flopcast.requests.job_files import ReadFile, checked_job, job_of, nodes_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.problem_places import as_typed
@@ -167,7 +172,8 @@ def made_from(
         from flopcast.requests.accepted_fixes import with_accepted_fixes
 
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
-        typed = as_typed((*problems, *without_examples(faults, misread)), document, request.changes)
+        problems, faults = with_later_fixes(problems, [*without_examples(faults, misread)])
+        typed = as_typed((*problems, *faults), document, request.changes)
         every = _with_changes_corrected(typed, request, check)
         named = names_cluster(document, request)
         follows = _follows(named_cluster=named, unsized=bool(unsized), untargeted=bool(untargeted))

@@ -5,11 +5,13 @@ Elsewhere: the jobs themselves (serving_request.py, resolve.py), what a step is 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from flopcast.errors import Problem, SpecError, collected, spec_error, told_as
+from flopcast.files.field_paths import path_of
 from flopcast.files.inputs import exists
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -207,14 +209,18 @@ def rl_request(document: Document) -> RlRequest:
 
     own = {name: value for name, value in data.items() if name not in OF_STEP}
     plan = tried(lambda: build(RlPlan, document, own), "")
+    wrong = {path_of(each.field)[0] for each in problems}
+    right = {name: value for name, value in own.items() if name not in wrong}
     rollout = tried(lambda: checked_serving(_request(document, "rollout"), with_degree), "rollout.")
     training = tried(lambda: resolve(_request(document, "training")), "training.")
-    if plan is None or rollout is None or training is None:
-        raise SpecError([_with_storage(each, rollout) for each in problems] if rollout else problems)
-    if faults := list(_contradictions(rollout, training, plan)):
-        from flopcast.requests.problem_places import with_places
+    with suppress(SpecError):  # the other settings may contradict the jobs, too
+        if rollout and training and not wrong & {"prompts", "samples"}:
+            from flopcast.requests.problem_places import with_places
 
-        raise SpecError(with_places(faults, document))
+            stated = plan or build(RlPlan, document, right)
+            problems += with_places([*_contradictions(rollout, training, stated)], document)
+    if plan is None or rollout is None or training is None or problems:
+        raise SpecError([_with_storage(each, rollout) for each in problems] if rollout else problems)
     unstated = {"prompts", "samples"} - plan.model_fields_set
     notes = tuple(f"{name} {getattr(plan, name)}" for name in sorted(unstated))
     rollout = rollout.model_copy(update={"assumptions": (*rollout.assumptions, *notes)})

@@ -169,9 +169,8 @@ class ConfigReader:
         if value is None:
             return default_fraction
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            percent = isinstance(value, (int, float)) and 1 < value <= 100
-            fix = f"write {value / 100:g}" if percent else "write 0.1"  # type: ignore[operator]
-            self.fault(key, "a number from 0 to 1", "the setting is a fraction", fix)
+            right = value / 100 if isinstance(value, (int, float)) and 1 < value <= 100 else 0.1
+            self.fault(key, "a number from 0 to 1", "the setting is a fraction", f"write {right:g}")
             return default_fraction
         return float(value)
 
@@ -181,8 +180,7 @@ class ConfigReader:
         value = self.raw(key)
         if value is None:
             return
-        text = str(value)
-        if isinstance(value, bool) or not POSITIVE.fullmatch(text) or not float(text) > 0:
+        if isinstance(value, bool) or not POSITIVE.fullmatch(text := str(value)) or not float(text) > 0:
             allowed, because = "a number above 0", f"{self.keys.program} trains for this number of epochs"
             self.fault(key, allowed, because, f"write {meant(value, 'a whole number of at least 1') or 1}")
         elif self.options.samples:
@@ -249,6 +247,8 @@ class ConfigReader:
             self._refuse_unknown(near, UnknownKey(near=key, because=because, slip=True))
             return
         value = self._values[key][1] if key in self._values else None
+        if value is None and self.faulty(key):  # what a check refuses stands under a misspelt key, or nowhere
+            return
         if self.below(LAUNCHER) and (unset := FROM_OUTSIDE.search(str(value))):
             because = f"only the shell that runs the script knows the value of {unset[0]}"
             number = fix.removeprefix("write ")
@@ -313,12 +313,14 @@ class ConfigReader:
                 else:
                     self.assume(f"{key}: {keys.left_out[str(left_out)]}", key)
             return
+        lines = self.document.lines.keys() | self.document.places.keys()  # defaults have none
+        given = [name for name, (path, _) in self._values.items() if not lines or path in lines]
+        if near := keys.misspelt(key, given):
+            return self._refuse_unknown(key, UnknownKey(near=near, because="", slip=True))
         if keys.costs_nothing(key):
             if is_misspelt_switch(str(value).lower()):  # other values of such keys have no effect
                 self.flag(key)
             return
-        lines = self.document.lines.keys() | self.document.places.keys()  # defaults have none
-        given = [name for name, (path, _) in self._values.items() if not lines or path in lines]
         unknown = keys.judged(key, value, given)
         if unknown.because or (unknown.near and self.below(LAUNCHER)):  # a command refuses unknown options
             self._refuse_unknown(key, unknown)
@@ -335,13 +337,14 @@ class ConfigReader:
 
     def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
         """Report an unknown key that may change time or memory; a misspelt section is reported once."""
-        section, _, name = key.rpartition(".")
-        right, _, same = (unknown.near or "").rpartition(".")
-        if section and same == name and section != right:
-            allowed, fix = f"a section of {self.keys.program}", f"did you mean {right}?"
-            self.fault(section, allowed, NO_SUCH_KEY.format(self.keys.program), fix, "is not known")
-            return
+        pairs = list(zip(key.split("."), (unknown.near or "").split("."), strict=False))
+        wrong = [at for at, (part, right) in enumerate(pairs) if part != right]
+        if len(wrong) == 1 and wrong[0] < key.count(".") == (unknown.near or "").count("."):
+            section, right = (".".join(each[: wrong[0] + 1]) for each in zip(*pairs, strict=True))
+            allowed, because = f"a section of {self.keys.program}", NO_SUCH_KEY.format(self.keys.program)
+            return self.fault(section, allowed, because, f"did you mean {right}?", "is not known")
         self._misspelt |= {unknown.near} if unknown.near and unknown.slip else set()
-        fix = f"did you mean {unknown.near}?" if unknown.near else way_out(key)
+        stated = f"remove {key}: {unknown.near} is given" if unknown.near in self._values else way_out(key)
+        fix = f"did you mean {unknown.near}?" if unknown.near not in (None, *self._values) else stated
         because = unknown.because or NO_SUCH_KEY.format(self.keys.program)
         self.fault(key, f"a key of {self.keys.program}", because, fix, "is not known")

@@ -7,11 +7,12 @@ user must name one.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, spec_error, told_as
 from flopcast.files.package_table import read_table, read_text
 from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.interop.configs.import_options import ImportOptions
@@ -246,7 +247,29 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
     keys = one.keys or keys_of(kind)
     reader = JobReader(one.prepared(one.renamed(document), options), keys, options)
     one.read(reader)
-    return reader.made()
+    with told_as(lambda problem: _in_syntax(problem, document.name)):
+        return reader.made()
+
+
+def _in_syntax(problem: Problem, name: str) -> Problem:
+    """Return a fault whose fix is written as a file with this name writes values.
+
+    >>> _in_syntax(Problem("a", "x", "true or false", "", "write false"), "x.py").fix
+    'write False'
+    >>> _in_syntax(Problem("a", 7, "full, none", "", "did you mean full?"), "x.toml").fix
+    'write "full"'
+    """
+    fix = problem.fix
+    if name.endswith(".py"):
+        fix = re.sub(r"^write (true|false)$", lambda found: f"write {found[1].title()}", fix)
+    is_bare = name.endswith((".py", ".toml", ".json")) and type(problem.value) in (int, float, bool)
+    if is_bare and not problem.fault:
+        fix = re.sub(r"^(?:did you|write|choose).* ([a-z][\w.-]*)\??$", _quoted, fix)
+    return problem if fix == problem.fix else replace(problem, fix=fix)
+
+
+def _quoted(fix: re.Match[str]) -> str:
+    return fix[0] if fix[1] in ("true", "false", "name") else f'write "{fix[1]}"'
 
 
 def _signs(data: object, signs: str) -> int:

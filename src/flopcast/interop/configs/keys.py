@@ -14,12 +14,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from flopcast.files.package_table import meanings, read_table
-from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
+from flopcast.files.unknown_keys import MANY_EDITS, NOTHING, UnknownKey, costly_part, edits, unknown_key
 from flopcast.files.yaml_text import Path
 from flopcast.fixes import in_place
 from flopcast.records import Record, field
 
 MOST = 10**12  # of a whole number in such a file
+LETTERS_OF_EDIT = 4  # of a name, for each letter in which a misspelling differs
 
 
 class Keys(Record):
@@ -139,6 +140,26 @@ class Keys(Record):
     def weighty(self) -> list[str]:
         """Return the keys that change a prediction or are refused, of which others may be misspellings."""
         return [*self.read.split(), *self.refused]
+
+    def misspelt(self, key: str, given: Collection[str]) -> str:
+        """Return the key, which a file lacks, of which a key that only a wildcard covers is a misspelling.
+
+        "" if there is none: keys that the tables name are not misspelt.
+
+        >>> keys_of("nemo").misspelt("trainer.num_nodse", ["trainer.devices"])
+        'trainer.num_nodes'
+        """
+        section, _, name = key.rpartition(".")
+        is_in_wildcard = self.costs_nothing(key) or covered(key, self.listed.split())
+        if not is_in_wildcard or any(key in names for names in self._tables(self.read)):
+            return ""
+        for each in self.weighty():
+            own, _, right = each.rpartition(".")
+            most = len(right) // LETTERS_OF_EDIT
+            is_near = own == section and abs(len(right) - len(name)) <= most
+            if is_near and each not in given and edits(name, right) <= min(most, MANY_EDITS - 1):
+                return each
+        return ""
 
     def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
         """Return whether an unknown key of a file with these keys is an error or a note.

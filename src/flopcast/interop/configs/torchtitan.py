@@ -29,6 +29,7 @@ from flopcast.spec.divisors import nearest_multiples
 from flopcast.units import counted
 
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+WIDTHS = {"bfloat16": "bf16", "float32": "fp32"}
 REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree"
 OLD_SHARD, OLD_TYPE = "training.data_parallel_degree", "training.data_parallel_type"
 EVERY_SECOND = "2"
@@ -222,7 +223,7 @@ def _recompute(reader: JobReader) -> None:
 
 def _precision(reader: JobReader) -> str:
     """Return bf16, or the recipe of the converter that replaces linears."""
-    if reader.raw(wide := "training.mixed_precision_param") == "float32":
+    if reader.choice(wide := "training.mixed_precision_param", WIDTHS, "bf16") == "fp32":
         reader.refuse(wide, "training in fp32 with TorchTitan", 'write "bfloat16"')
     linears = reader.words("linears")
     replaced = re.findall(rf"\b({'|'.join(linears)})Linear\b", str(reader.section("model_spec.model")))

@@ -46,6 +46,7 @@ OF_LAUNCHER = {  # flags of `accelerate launch` → sections of the document
     "config_file": LAUNCHER, "use_deepspeed": LAUNCHER, "use_fsdp": LAUNCHER,
     "mixed_precision": "accelerate",
 }  # fmt: skip
+OF_MEGATRON = {"--num-layers", "--micro-batch-size"}  # of commands in which a flag of the Trainer is wrong
 OF_LLAMA_FACTORY = ("--finetuning_type", "--cutoff_len", "--lora_target")
 OF_OPENRLHF, ITS_FLAG = re.compile(r"train_(?:sft|dpo|rm|ppo_ray)\.py"), "--micro_train_batch_size"
 OF_MAXTEXT = ("per_device_batch_size=", "ici_fsdp_parallelism=")
@@ -161,7 +162,7 @@ def _start(command: Command) -> tuple[str, int] | None:
         return f"openrlhf.cli.{names[own].removesuffix('.py')}", own + 1
     programs = [at for at, text in enumerate(texts) if text.endswith(".py") or text == "train"]
     modules = [at + 1 for at, text in enumerate(texts[:-1]) if text == "-m"]
-    if OF_TRAINER not in flags or not programs + modules:
+    if OF_TRAINER not in flags or not programs + modules or OF_MEGATRON & flags:
         return None
     return ("llama-factory" if flags.intersection(OF_LLAMA_FACTORY) else "trainer"), (programs + modules)[
         0

@@ -271,6 +271,8 @@ class Arguments:
             self._misspelt |= {known.near} if known.slip and known.near else set()
             remove = f"remove {flag} to predict the job without it"
             fix = f"did you mean {known.near}?" if known.near else remove
+            if known.near and self.has(known.near):
+                fix = f"remove {' '.join((flag, self.text(flag))).strip()}: {known.near} is given"
             because = f"{known.because} and would not start" if known.slip else known.because
             self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")
             return

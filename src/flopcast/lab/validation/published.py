@@ -22,12 +22,13 @@ import numpy as np
 from flopcast.cost.constant_transfer import Context, context_of
 from flopcast.dtypes import Logs
 from flopcast.errors import Problem, SpecError, in_order_of_lines
+from flopcast.files.nearest_names import alternatives
 from flopcast.files.package_table import read_table
 from flopcast.lab.validation.compare import ComparedStep
 from flopcast.lab.validation.diagnosis import Diagnosis, first_suspect
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.lab.validation.left_out import LeftOut, refused, unreadable
-from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
+from flopcast.lab.validation.run import COLUMNS, Run, counted_flop, measured_step_time_s, memory_kind
 from flopcast.records import Record, replace
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.recomputed import recomputed_flop
@@ -43,7 +44,7 @@ ALONE: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["trai
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
 MEASURED = "a step time in seconds"
-COLUMNS = "step_time_s, tokens_per_s_per_gpu, tokens_per_s_total, samples_per_s or tflops_per_gpu"
+UNITS_S = {"milliseconds": 1e-3, "minutes": 60.0}  # in which a column of seconds may state a time
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
 
@@ -233,23 +234,28 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     mfu_ratio = counted_flop(job, causal=True) / peak_flop
     executed_ratio = mfu_ratio + recomputed_flop(job, causal=True) / peak_flop
     if mfu_ratio <= SLOWEST_MFU_RATIO or executed_ratio >= FASTEST_MFU_RATIO:
-        because = (
-            f"with this time, the devices would run at {executed_ratio:.2g} of their peak rate, so the time"
-            f" may be in another unit or belong to another run"
-        )
-        raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
+        because = f"with this time, the devices would run at {executed_ratio:.2g} of their peak rate, so the "
+        because += "time may be in another unit or belong to another run"
+        column, value = run.observed.stated
+        right = [
+            f"write {measured_s * unit_s:g} in place of {measured_s:g} if the time is in {unit}"
+            for unit, unit_s in UNITS_S.items()
+            if SLOWEST_MFU_RATIO < mfu_ratio / unit_s and executed_ratio / unit_s < FASTEST_MFU_RATIO
+            if value == measured_s
+        ]
+        allowed = MEASURED if value == measured_s else "a rate that the devices of this row can reach"
+        fix = ", or ".join([*right, "leave the row out"])
+        raise SpecError([run.fault(column, value, allowed, because, fix)])
     return measured_s, note
 
 
 def _untimed(run: Run) -> list[Problem]:
     """Return the fault of a row without a measured time; empty if it has one."""
-    seen = run.observed
-    times = (seen.step_time_s, seen.device_tokens_per_s, seen.tokens_per_s, seen.sequences_per_s)
-    if any(each is not None for each in (*times, seen.device_flop_per_s)):
+    if run.observed.stated[0]:
         return []
     other = "".join(f", in place of {each.split(' ')[0]}" for each in run.unused if "time" in each)
     fix = f"write the time in seconds in the column step_time_s{other}"
-    allowed = f"a value in one of the columns {COLUMNS}"
+    allowed = f"a value in one of the columns {alternatives([*COLUMNS.values()])}"
     fault = run.fault("step_time_s", None, allowed, "the row states no measured time", fix)
     return [replace(fault, fault="is missing")]
 

@@ -17,6 +17,9 @@ from flopcast.spec.job import Job
 from flopcast.strict_model import StrictModel
 
 Count = int | None
+COLUMNS = {"step_time_s": "step_time_s", "device_tokens_per_s": "tokens_per_s_per_gpu",
+           "tokens_per_s": "tokens_per_s_total", "sequences_per_s": "samples_per_s",
+           "device_flop_per_s": "tflops_per_gpu"}  # fmt: skip
 PASSES = 1.0 + BACKWARD_OVER_FORWARD
 
 
@@ -96,6 +99,13 @@ class Observed(StrictModel):
     sequences_per_s: float | None = Field(default=None, gt=0)
     memory_bytes: float | None = Field(default=None, gt=0)
     memory_unit: str = ""
+
+    @property
+    def stated(self) -> tuple[str, float]:
+        """Return the column that states the time of a step, and its value; ("", 0.0) if no column does."""
+        stated = ((column, getattr(self, name)) for name, column in COLUMNS.items())
+        column, value = next((each for each in stated if each[1] is not None), ("", 0.0))
+        return column, value / 1e12 if column.startswith("tflops") else value
 
 
 class Run(StrictModel):
