@@ -592,7 +592,7 @@ CASES = [
     ]),
     ("predict kind.json --model llama-3-8b --cluster dgx-h100:1 --kind deepsped",
      '{"train_batch_size": -64, "bf16": {"enabled": true}, "zero_optimization": {"stage": 4}}', [
-        "did you mean deepspeed?", "write 64 in place of -64", "write 3",
+        "did you mean deepspeed?", "write 64", "write 3",
     ]),
     ("predict kind.yaml --kind jbo", "model: gpt2\ncluster: dgx-h100:2\nplan: dp=16 gbs=64 zerro=1\n", [
         "leave out --kind, because the file is a job file", "did you mean zero?",
@@ -689,6 +689,9 @@ CASES = [
     ("predict serve.sh --cluster dgx-h100:1",
      "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 1 "
      "--gpu-memory-utilization 0.85\n", ["did you mean --mem-fraction-static?"]),
+    ("validate --runs runs.csv", LLAMA.replace(",6.9", ",6900"), [
+        "write 6.9 in place of 6900 if the time is in milliseconds, or leave the row out",
+    ]),
     ("validate --runs runs.csv", LLAMA.replace("step_time_s", "step_time_ms").replace(",6.9", ",6900"), [
         "write step_time_s in place of step_time_ms in line 1, and divide its values by 1,000",
     ]),

@@ -83,6 +83,18 @@ COMMANDS = [  # a command, its files, and for each part of them the right value 
         "cluster": ("dgx-h100", "dgx-h300"), "ratio": ("4", "0"),
         "option": ("", "--seq 0", "--plan zero=7"),
     }),
+    ("predict rl.yaml {option}", {"rl.yaml":
+        "rollout: {{model: llama-3.1-8b, cluster: dgx-h100:1, engine: vllm, plan: {{tp: 1}},\n"
+        "  traffic: {{prompt: 500, output: 1500}}}}\n"
+        "training: {{model: llama-3.1-8b, cluster: dgx-h100:1, batch: {{sequence_length: 2048}},\n"
+        "  plan: auto gbs={batch}}}\nprompts: 100\nsamples: 8\nscored_on: {scored}\n{key}\n"}, {
+        "batch": ("200", "256"), "scored": ("rollout", "engine"), "key": ("", "kl_coef: 0.1"),
+        "option": ("", "--price 2"),
+    }),
+    ("compare llama-3-8b --gpus 16 --plan '{plan}' {change} {other}", {}, {
+        "plan": ("", "zero=7"), "change": ("plan.tp=2", "gpus=32", "seq=4096"),
+        "other": ("", "plan.tpp=2", "--price 2EUR"),
+    }),
     ("search {model} --engine {engine} --cluster dgx-h100 --traffic 'rate={rate}' --plan {plan} {option}",
      {}, {
         "model": ("llama-3.1-70b", "llama-3.1-71b"), "engine": ("vllm", "vlm"), "rate": ("4/s", "4/x"),

@@ -92,6 +92,9 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "search llama-3.2-1b --gpus 16 --plan 'gbs=64 tp>=2'": "write tp=2..8 in place of tp>=2",
     "search llama-3.2-1b --gpus 16 --objective 'min cost' --tokens 1T": "remove min",
     "contention gpt2": ("write a second job, such as flopcast contention gpt2 gpt2 for equal jobs"),
+    "compare llama-3.2-1b --gpus 16 gpus=32": "write cluster=dgx-h100:4 in place of gpus=32",
+    "compare llama-3.2-1b seq=4096": "write batch.sequence_length=4096 in place of seq=4096",
+    "explain allreduce llama-3.2-1b --gpus 8": "did you mean dp_communication?",
     "compare gpt2": "add a second job, or write flopcast compare gpt2 plan.micro_batch=2",
     "calibrate fit measured --out curves": "write --data measured in place of measured",
     "calibrate fit --out curves": "add the path of a folder, such as --data my_folder",
@@ -689,6 +692,25 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
         "lora_target_linear: true\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\n"
         "gradient_accumulation_steps: 4\noptimizer: adamw_bnb_8bits\n",
         ["did you mean lora?", "write 32 in place of -32", "did you mean adamw_bnb_8bit?"],
+    ),
+    "predict visible.sh --cluster dgx-h100:1 --traffic 'rate=2/s prompt=100 output=20'": (
+        "export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5\n"
+        "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 6\n",
+        ["write --tensor-parallel-size 4"],
+    ),
+    "predict degrees.toml --cluster dgx-h100 --gpus 8": (
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n'
+        "[parallelism]\ndata_parallel_shard_degree = 8\ntensor_parallel_degree = 2\n",
+        ["write -1, or use --gpus 16"],
+    ),
+    "predict stages.sh --cluster dgx-h100": (
+        "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --tensor-model-parallel-size 4 --bf16 "
+        "--pipeline-model-parallel-size 4 --num-layers 30 --hidden-size 4096 --num-attention-heads 32 "
+        "--seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --micro-batch-size 2 "
+        "--global-batch-size 128\n",
+        [
+            "add --decoder-first-pipeline-num-layers 6, or write --pipeline-model-parallel-size 2"
+        ],
     ),
 }  # fmt: skip
 

@@ -37,14 +37,24 @@ def place_of(file):
     return SCRIPTS / name if kind == "megatron" else FOREIGN / file
 
 
+NEEDS_OTHERS = (  # degrees whose correction also changes a degree or a batch that the file states
+    "ici_tensor_parallelism",
+    "sequence_parallel_size",
+    "tensor_parallel.autotp_size",
+    "ulysses_sequence_parallel_size",
+)
+
+
 @all_cases("file, old, new, field", CASES)
-def test_a_fault_is_told_with_its_line_and_field(file, old, new, field, tmp_path):
+def test_a_fault_is_told_alone_with_its_line_and_field(file, old, new, field, tmp_path):
     old, new = (part.replace("\\n", "\n") for part in (old, new))
     text, line = replaced(place_of(file).read_text(encoding="utf-8"), old, new)
     spoiled = tmp_path / file.split("/")[1]
     spoiled.write_text(text, encoding="utf-8")
 
-    assert (line, field) in faults_in(spoiled, **SAID.get(file.split("/")[0], {}))
+    found = faults_in(spoiled, **SAID.get(file.split("/")[0], {}))
+    assert (line, field) in found
+    assert len(found) == 1 or field in NEEDS_OTHERS
 
 
 @all_cases("file", BROKEN)

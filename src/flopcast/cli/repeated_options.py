@@ -86,8 +86,11 @@ def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageErr
         if right in known and bare not in known and (bare[:1] == "-" or no_change):
             from flopcast.cli.options_of_other_tools import ForeignOptionError
 
-            corrected = [*words[:at], f"{right}{equals}{value}", *words[at + 1 :]]
-            return ForeignOptionError(bare, f"write {right} in place of {bare}", context), corrected
+            compares = any(each.name == "words" for each in parameters)
+            change = _of_second_job(bare, value, words) if compares else ""
+            corrected = [*words[:at], change or f"{right}{equals}{value}", *words[at + 1 :]]
+            fix = f"write {change} in place of {word}" if change else f"write {right} in place of {bare}"
+            return ForeignOptionError(bare, fix, context), corrected
         if takes_changes and before in flags and word.isalpha() and _is_unlike_jobs(word):
             error = click.BadOptionUsage(before, f"{before} does not take a value", context)
             return error, [*words[:at], *words[at + 1 :]]
@@ -105,6 +108,24 @@ def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageErr
     for missing in without_value(words, context):
         return missing, [word for word in words if word != missing.option_name]
     return None
+
+
+def _of_second_job(name: str, value: str, words: Sequence[str]) -> str:
+    """Return the change of the second of two compared jobs that has the meaning of an option, or "".
+
+    >>> _of_second_job("gpus", "32", ["llama-3-8b"]), _of_second_job("seq", "4096", [])
+    ('cluster=dgx-h100:4', 'batch.sequence_length=4096')
+    """
+    from flopcast.cli.options_of_other_tools import next_word
+    from flopcast.library import catalog
+    from flopcast.requests.missing_parts import USUAL
+
+    cluster = (next_word(words, "--cluster") or USUAL["cluster"]).partition(":")[0]
+    if name == "seq" and value:
+        return f"batch.sequence_length={value}"
+    known = catalog.known("clusters", cluster) if name == "gpus" and value.isdecimal() else None
+    per_node = catalog.cluster(known).node.devices if known and all(map(is_missing, words)) else 0
+    return f"cluster={known}:{int(value) // per_node}" if per_node and not int(value) % per_node else ""
 
 
 def _with_unit_apart(*words: str) -> Problem | None:

@@ -5,10 +5,11 @@ Elsewhere: reading files (sources.py), fixes of faults of a job (accepted_fixes.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flopcast.errors import MEANT, Problem, SpecError, numbered, problems_of
+from flopcast.files.yaml_text import Path as Place
 from flopcast.fixes import in_words, only_value, set_to, with_text
 from flopcast.records import replace
 from flopcast.requests.job_files import read_file
@@ -19,6 +20,8 @@ from flopcast.requests.words import is_command
 OTHER_SWITCH = {"write true": "write false", "write false": "write true",
                 "write True": "write False", "write False": "write True"}  # fmt: skip
 BROKEN = "text"  # the field of the error of a file that cannot be read, such as after a wrong correction
+EXAMPLE = re.compile(r"choose one of these values, such as (\S+)")
+GUESSED = ("the value is not a whole number", "the value is out of range")  # faults whose fix is a guess
 MOST_CAUSES = 16  # of which the effect on other faults is tried
 MOST_ROUNDS = 4  # of corrections, each of which may reveal further faults
 WRITTEN = re.compile(
@@ -28,6 +31,7 @@ WRITTEN = re.compile(
 IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")
 OUTSIDE = re.compile(r"add --(env|arg) (\w+)=(\d+), with its value")  # for a script that does not set it
 ADDED = re.compile(r"add (--[a-z][\w-]*(?: [\w.-]+)*)")  # flags of a script
+AS_STATED = "as the file states"  # ends the fix of degrees that contradict the number of devices
 FROM_KEY = re.compile(r" \(from ([^ )]+)\) is not allowed")
 REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
 
@@ -87,19 +91,19 @@ def _causes(
 ) -> tuple[Problem, ...]:
     """Return the faults of a text without those that the fix of another one removes, too.
 
-    A wrong switch gets the value with which the file has fewer faults.
+    A value without a meaning gets the allowed value with which the file has fewer faults.
     """
-    left = list(problems)
+    left, known = list(problems), {each.field for each in problems}
     seen = {each.field for each in problems_of(lambda: source(text))} if len(left) > 1 else set()
     for problem in problems[:MOST_CAUSES]:
         before = seen  # the faults that the next correction may remove
-        for changed in (problem, _with_other_switch(problem)):
+        for changed in (problem, _with_other_value(problem)):
             corrected = _corrected(text, [changed])
             if len(left) < 2 or problem not in left or corrected == text:
                 break
             after = {each.field for each in problems_of(lambda: source(corrected))}
-            if after & {problem.field, BROKEN}:
-                break
+            if problem.field in after or not after <= known:
+                break  # a wrong correction, or one that hides other faults
             gone = [each for each in left if each.field in before - after and each is not problem]
             if gone:
                 left = [changed if each is problem else each for each in left if each not in gone]
@@ -108,10 +112,12 @@ def _causes(
     return tuple(left)
 
 
-def _with_other_switch(problem: Problem) -> Problem:
-    """Return the fault of a value that is neither true nor false, with the other one as its fix."""
-    other = OTHER_SWITCH.get(problem.fix)
-    return replace(problem, fix=other) if other else problem
+def _with_other_value(problem: Problem) -> Problem:
+    """Return the fault of a word that means no allowed value; its fix states another one of these."""
+    fix = OTHER_SWITCH.get(problem.fix, problem.fix)
+    if (example := EXAMPLE.fullmatch(fix)) and example[1] in (words := problem.allowed.split(", ")):
+        fix = f"write {next((word for word in words if word != example[1]), example[1])}"
+    return replace(problem, fix=fix)
 
 
 def _refused_twice(problem: Problem, second: Problem) -> Problem:
@@ -137,14 +143,23 @@ def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> I
 
 
 def with_later_fixes(
-    problems: Sequence[Problem], faults: Sequence[Problem]
+    problems: Sequence[Problem], faults: Sequence[Problem], keys: Mapping[Place, str]
 ) -> tuple[tuple[Problem, ...], list[Problem]]:
     """Return the faults of a file, and those of its job that do not concern a corrected value of the file.
 
     A value whose correction the job refuses has one fault, whose fix states a value that the job accepts.
+    `keys` are the keys of the file by their fields of the job.
     """
-    left, joined = list(faults), {each.field: each for each in problems}
-    for second in [each for each in faults if each.edits]:
+    joined = {each.field: each for each in problems}
+    guessed = [each.field for each in problems if each.because in GUESSED and not each.edits]
+    names = "|".join(re.escape(str(path[-1])) for path, key in keys.items() if key in guessed)
+    left = [
+        each
+        for each in faults
+        if not (names and re.search(rf"\b({names})\b", f"{each.allowed} {each.because}"))
+        or (found := FROM_KEY.search(each.fault)) and found[1] in joined
+    ]
+    for second in [each for each in left if each.edits]:
         key = FROM_KEY.search(second.fault)
         first, right = joined.get(key[1]) if key else None, only_value(set_to(*second.edits))
         before = _correction(first)[1] if first else ""
@@ -219,8 +234,8 @@ def _correction(problem: Problem) -> tuple[str, str]:
     edit = problem.edits[0] if problem.edits else {}
     own = ("", problem.field, problem.field.rpartition(".")[2])
     named = re.match(r"set (\S+) to", problem.fix)
-    if not problem.fault and named and named[1] not in own:
-        wrong = ""  # the fix changes another field
+    if not problem.fault and named and (named[1] not in own or problem.fix.endswith(AS_STATED)):
+        wrong = ""  # the fix changes another field, or either side of a contradiction
     elif len(edit) == 1 and " " not in (right := in_words(*edit.values())):
         return getattr(problem.fix, "part", "") or wrong, right
     if removed := REMOVED.fullmatch(problem.fix):

@@ -10,7 +10,7 @@ was named.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -172,12 +172,14 @@ def made_from(
         from flopcast.requests.accepted_fixes import with_accepted_fixes
 
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
-        problems, faults = with_later_fixes(problems, [*without_examples(faults, misread)])
+        problems, faults = with_later_fixes(
+            problems, [*without_examples(faults, misread)], document.keys
+        )
         typed = as_typed((*problems, *faults), document, request.changes)
         every = _with_changes_corrected(typed, request, check)
         named = names_cluster(document, request)
         follows = _follows(named_cluster=named, unsized=bool(unsized), untargeted=bool(untargeted))
-        raise SpecError(each for each in every if each.field not in follows) from None
+        raise SpecError(each for each in every if not _is_of_size(each, follows)) from None
     except InfeasibleError:
         if not problems:  # else no plan is possible on what was not meant
             raise
@@ -243,6 +245,12 @@ def _with_changes_corrected(
             key = second.where.removeprefix(ARGUMENT).partition("=")[0]
             found[found.index(first)] = replace(first, because=because, fix=f"write {key}={value}")
     return found
+
+
+def _is_of_size(problem: Problem, follows: Collection[str]) -> bool:
+    """Return whether a fault of one of the fields in `follows` depends on the number of devices."""
+    text = f"{problem.allowed} {problem.because}"
+    return problem.field in follows and (problem.field != "plan.data_parallel" or "device" in text)
 
 
 def _follows(*, named_cluster: bool, unsized: bool, untargeted: bool) -> set[str]:

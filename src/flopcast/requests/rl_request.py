@@ -7,10 +7,11 @@ Elsewhere: the jobs themselves (serving_request.py, resolve.py), what a step is 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from flopcast.errors import Problem, SpecError, collected, spec_error, told_as
+from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error, told_as
 from flopcast.files.field_paths import path_of
 from flopcast.files.inputs import exists
 from flopcast.files.validate import build
@@ -77,14 +78,15 @@ def rl_document(request: JobRequest) -> Document | None:
     because = "the file describes two jobs, and the option does not say which one it applies to"
     allowed = "no value together with a file of a reinforcement learning step"
     fix = "write it into the file, or as rollout.KEY=VALUE or training.KEY=VALUE"
-    if given:
-        raise SpecError(
-            [Problem(f"--{option}", getattr(request, option), allowed, because, fix) for option in given]
-        )
-    for part in OF_STEP:
-        document = _edited_part(document, part, request.changes)
-    others = [change for change in request.changes if change.partition(".")[0] not in OF_STEP]
-    return edited_document(document, others)
+    wrong = [Problem(f"--{option}", getattr(request, option), allowed, because, fix) for option in given]
+    with collected(wrong):
+        for part in OF_STEP:
+            document = _edited_part(document, part, request.changes)
+        others = [change for change in request.changes if change.partition(".")[0] not in OF_STEP]
+        document = edited_document(document, others)
+    if wrong:
+        raise SpecError([*wrong, *problems_of(partial(rl_request, document))])
+    return document
 
 
 def _refuse_kind(request: JobRequest) -> None:

@@ -66,6 +66,18 @@ def nearest_divisor(number: int, wanted: int, least: int = 1) -> int:
     return min((d for d in divisors(number) if d >= least), key=lambda d: (abs(d - wanted), d))
 
 
+def contradicted(devices: int, stated: int | None, share: int) -> tuple[str, str, str]:
+    """Return the fault of a degree of a file whose degrees are for `stated` devices: the allowed values, the
+    reason and the fix. `share` is the product of the other degrees.
+
+    >>> contradicted(8, 16, 2)[::2]
+    ('-1, or 4 (8 devices / 2)', 'write -1, or use --gpus 16')
+    """
+    because = f"the degrees of the file are for {stated} devices, and the command states {devices}"
+    fix = f"write -1, or use --gpus {stated}"
+    return f"-1, or {devices // share} ({devices} devices / {share})", because, fix
+
+
 def undivided(ranks: int, degrees: Mapping[str, int], more: str = "") -> tuple[str, str, str, str]:
     """Return the fault of a degree with which replicas do not divide the ranks: the degree, the allowed
     values, the reason, and the fix.

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from flopcast.errors import MISSING, Problem
 from flopcast.files.field_examples import EXAMPLES
-from flopcast.files.field_names import same_in_section
+from flopcast.files.field_names import same_elsewhere, same_in_section
 from flopcast.files.nearest_names import choice_fix, nearest
 from flopcast.files.unknown_keys import UnknownKey, is_misspelt_switch
 from flopcast.files.yaml_text import Document, Path, set_value
@@ -126,7 +126,7 @@ class ConfigReader:
             target = self._target(key, match[1], match[2]) if match else ""
             if target not in self._values:
                 break
-            value = self._values[target][1]
+            key, value = target, self._values[target][1]
         allowed = "a plain value, or a reference ${section.key} to a value in the same file"
         because = "flopcast does not run code, and does not read other files or environment variables"
         if not self.faulty(key):
@@ -146,7 +146,8 @@ class ConfigReader:
         number = whole_number(value)
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number" if number is None else "the value is out of range"
-            usual = EXAMPLES.get(key.rpartition(".")[2].replace("-", "_"), "")
+            name = key.rpartition(".")[2].replace("-", "_")
+            usual = EXAMPLES.get(name) or EXAMPLES.get(same_elsewhere(name, EXAMPLES), "")
             allowed = f"a whole number of at least {least}" + f", such as {usual}" * bool(usual)
             right = usual if usual and default <= 1 else max(least, default)
             self.fault(key, allowed, because, f"write {right}")
@@ -188,8 +189,7 @@ class ConfigReader:
 
     def flag(self, key: str, default: bool = False, auto: str | None = None) -> bool:
         """Return a boolean. The parameters are those of `count`."""
-        key = self.first(key)
-        value = self.raw(key)
+        value = self.raw(key := self.first(key))
         if value is None or self._automatic(key, value, default, auto):
             return default
         words = SWITCHES | (OF_COMMANDS if self.below(LAUNCHER) else {})

@@ -80,9 +80,12 @@ def read_batch(reader: JobReader, replicas: int) -> None:
 
     "auto" means a value of the Trainer, which this file does not contain.
     """
-    total, micro, steps = (
-        None if reader.raw(key) in (None, AUTO) else reader.count(key) for key in (TOTAL, MICRO, STEPS)
+    total, micro = (
+        None if reader.raw(key) in (None, AUTO) else reader.count(key) for key in (TOTAL, MICRO)
     )
+    share = (micro or 1) * replicas
+    whole = total // share if total and total % share == 0 else 1
+    steps = None if reader.raw(STEPS) in (None, AUTO) else reader.count(STEPS, whole)
     if total is not None and micro is not None and steps is not None:
         _check_identity(reader, (total, micro, steps), replicas)
     if micro is None and total is None:

@@ -264,7 +264,7 @@ def _in_syntax(problem: Problem, name: str) -> Problem:
         fix = re.sub(r"^write (true|false)$", lambda found: f"write {found[1].title()}", fix)
     is_bare = name.endswith((".py", ".toml", ".json")) and type(problem.value) in (int, float, bool)
     if is_bare and not problem.fault:
-        fix = re.sub(r"^(?:did you|write|choose).* ([a-z][\w.-]*)\??$", _quoted, fix)
+        fix = re.sub(r"^(?:did you mean|write|choose .* such as) ([a-z][\w.-]*)\??$", _quoted, fix)
     return problem if fix == problem.fix else replace(problem, fix=fix)
 
 

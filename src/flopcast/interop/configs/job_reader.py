@@ -18,12 +18,11 @@ from flopcast.interop.configs.keys import Keys, keys_of
 from flopcast.layers.adapted_linears import meant_linear
 from flopcast.library import catalog
 from flopcast.library.hub import misspelt
-from flopcast.spec.divisors import divisors, nearest_multiples, undivided
+from flopcast.spec.divisors import contradicted, divisors, nearest_multiples, undivided
 from flopcast.spec.plan import Plan
 
 SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload of FSDP moves
-ACTIVATIONS = ("activations:host",)
-PAGEABLE = {"gradient_copies": "pageable"}
+ACTIVATIONS, PAGEABLE = ("activations:host",), {"gradient_copies": "pageable"}
 OTHER = "other"  # an optimizer that a program has, but flopcast does not
 PAIR = 2  # sequences of a sample: the chosen and the rejected answer
 PAIRED = ("reference", "alone", "reward")  # kinds of training whose samples are pairs
@@ -108,9 +107,14 @@ class JobReader(ConfigReader):
         if kind != Plan.model_fields["optimizer"].default:
             self.put(("plan", "optimizer"), kind, *keys)
 
-    def replicas(self, degrees: Mapping[str, int], stated: int | None = None) -> int:
-        """Return the number of replicas; report one of the degrees if they do not divide the devices."""
+    def replicas(self, degrees: Mapping[str, int], stated: int | None = None, last: str = "") -> int:
+        """Return the number of replicas; report one of the degrees if they do not divide the devices.
+
+        `last` is the key of a further degree if the program needs as many devices as all degrees state.
+        """
         devices, share = self.ranks(stated), prod(degrees.values())
+        if last and self.options.devices and stated not in (None, devices) and devices % share == 0:
+            self.fault(last, *contradicted(devices, stated, share))
         if devices % share and (self.options.devices or stated or self.options.whole):
             known = stated and not stated % share and f"{stated}, as the file states"
             named = {self.first(key): size for key, size in degrees.items()}
@@ -149,8 +153,7 @@ class JobReader(ConfigReader):
             self.assume(f"the model {name} is {entry} in the catalogue", key)
             if catalog.model(entry).mtp:  # trained by Megatron's and DeepSeek's own programs alone
                 self.put(("model", "mtp"), 0, key)
-                text = f"{self.keys.program} does not train the multi-token prediction of {entry}"
-                self.assume(text, key)
+                self.assume(f"{self.keys.program} does not train the multi-token prediction of {entry}", key)
             return
         if not self.faulty(key):
             allowed = "a name that `flopcast catalog models` lists, with or without its owner"
@@ -282,8 +285,7 @@ class JobReader(ConfigReader):
 
     def write_scores(self, *keys: str) -> None:
         """Make attention write its scores to memory, whatever the stack is."""
-        stack = self.data["stack"]
-        named = stack if isinstance(stack, dict) else {"base": stack}
+        named = stack if isinstance(stack := self.data["stack"], dict) else {"base": stack}
         kernel = {"attention_kernel": "materialised", "attention_generation": "newest"}
         self.put(("stack",), named | kernel, *keys)
 
@@ -329,8 +331,7 @@ class JobReader(ConfigReader):
         if entry is None:
             allowed = "a name that `flopcast catalog models` lists, with or without its owner"
             because = "flopcast needs the shape of the teacher to predict its time and memory"
-            self.fault(key, allowed, because, "write such a name, or describe the job by hand")
-            return
+            return self.fault(key, allowed, because, "write such a name, or describe the job by hand")
         self.put(("model", "teacher"), entry, key)
         self.assume(f"the teacher {name} is {entry} in the catalogue", key)
 

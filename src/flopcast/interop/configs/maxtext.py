@@ -125,7 +125,7 @@ def _degrees(reader: JobReader) -> int:
         sizes = _sizes(reader, reader.options.whole)
     cutting = ("tensor", "tensor_sequence", "pipeline", "context")
     degrees = {reader.first(ICI.format(axis), DCN.format(axis)): sizes[axis] for axis in cutting}
-    replicas = reader.replicas(degrees, stated)
+    replicas = reader.replicas(degrees, stated, reader.first(ICI.format("fsdp"), DCN.format("data")))
     reader.put(("plan", "data_parallel"), replicas, ICI.format("fsdp"), DCN.format("data"))
     for axes in (("tensor", "tensor_sequence"), ("pipeline",), ("context",), ("expert",)):
         keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]

@@ -129,7 +129,7 @@ def _degrees(reader: JobReader) -> int:
         reader.fault(shard_key, allowed, "a parallelism degree is at least 1", "write -1")
         shards = 1
     degrees = {keys[field]: size for field, size in sizes.items()} | {replicate_key: replicas}
-    filling = reader.replicas(degrees, prod(degrees.values()) * shards if shards > 0 else None)
+    filling = reader.replicas(degrees, prod(degrees.values()) * shards if shards > 0 else None, shard_key)
     shards = filling if shards < 0 or reader.options.devices else shards
     reader.put(("plan", "data_parallel"), replicas * shards, shard_key)
     whole = reader.choice(OLD_TYPE, {"fsdp": "", "ddp": "ddp"}, "")  # of releases before degrees of both

@@ -137,7 +137,7 @@ def written_settings(
             if text := script.file(named.text):
                 parts = TrainingCommand(command, command.words, (), ())
                 ranks = world_size(script, parts)
-                ranks = ranks if ranks != 1 else visible_devices(script, command)
+                ranks = ranks if ranks != 1 else visible_devices(script, command.environment)
                 return written_document(text, name), ranks
     return None
 
@@ -185,7 +185,7 @@ def _ranks(script: Script, command: Command, start: str, end: int) -> int | None
     alone = len([word for word in command.words[:end] if word.text != "-m"]) <= 2  # `python train.py`
     if stated is None or not (stated == 1 and alone):
         return stated
-    seen = visible_devices(script, command)
+    seen = visible_devices(script, command.environment)
     return seen if seen == 1 or start == "llama-factory" else None
 
 

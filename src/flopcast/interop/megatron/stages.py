@@ -12,6 +12,7 @@ and megatron/core/transformer/pipeline_parallel_layer_layout.py.
 """
 
 import re
+from math import gcd
 
 from flopcast.interop.megatron.forks import NOOP
 from flopcast.interop.megatron.job_builder import JobBuilder
@@ -61,7 +62,7 @@ def _undivided(args: JobBuilder, stages: int, chunks: int) -> None:
     others = stages - 1
     rest = next((rest for rest in (-(-args.layers // stages), args.layers // stages)
                  if 0 < rest * others < args.layers), 0)  # fmt: skip
-    fix = f"write {PIPELINE} {nearest_divisor(args.layers, stages)}"
+    fix = f"write {PIPELINE} {nearest_divisor(gcd(args.layers, args.replicas * stages), stages)}"
     if rest and chunks == 1:
         fix = f"add {FIRST} {args.layers - rest * others}, or {fix}"
     because = f"Megatron-LM starts only with equal stages, unless {FIRST} or {LAST} is given"

@@ -165,11 +165,11 @@ def world_size(script: Script, training: TrainingCommand) -> int | None:
         return _product(nodes if _given(options, NODES) else 1, _first(options, PROCESSES, default=1))
     if program == "deepspeed":
         slots = _first(options, PROCESSES, default=None) or _included(options)
-        slots = slots or visible_devices(script, training.command)
+        slots = slots or visible_devices(script, training.command.environment)
         listed = "--hostfile" in options or "-H" in options
         return _product(nodes if listed or _given(options, NODES) else 1, slots)
     if program == "accelerate" and not _given(options, (*ALL_PROCESSES, _OF_LAUNCHER)):
-        return visible_devices(script, training.command)
+        return visible_devices(script, training.command.environment)
     if program in ("accelerate", "mpirun", "mpiexec"):
         return _first(options, ALL_PROCESSES, default=None)
     if program == "srun":
@@ -196,9 +196,9 @@ def _check_sizes(options: Options, script: Script) -> None:
         raise SpecError(problems)
 
 
-def visible_devices(script: Script, command: Command) -> int | None:
+def visible_devices(script: Script, environment: Mapping[str, Word]) -> int | None:
     """Return how many devices `CUDA_VISIBLE_DEVICES=0,1` names, None if the script does not list them."""
-    word = command.environment.get(_VISIBLE, script.variables.get(_VISIBLE))
+    word = environment.get(_VISIBLE, script.variables.get(_VISIBLE))
     listed = re.fullmatch(r"[\"']?([0-9]+(?:,\s*[0-9]+)*),?[\"']?", word.text) if word else None
     return len(listed[1].split(",")) if listed else None
 

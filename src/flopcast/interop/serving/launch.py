@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path, line_in, read_yaml
-from flopcast.interop.megatron.training_command import TALKERS
+from flopcast.interop.megatron.training_command import TALKERS, visible_devices
 from flopcast.interop.serving.clients import missing_lengths, other_loads, read_benchmarked, with_load
 from flopcast.interop.serving.kinds import KINDS, program_of
 from flopcast.interop.serving.launch_reader import LaunchReader
@@ -124,6 +124,9 @@ def launched(
     if not started:
         return None
     instances = [instance_of(each, name, script.file, read, model) for each in started]
+    for each, instance in zip(started, instances, strict=True):
+        if seen := visible_devices(script, each.variables):
+            instance.reader.check_visible(seen)
     document = job_of_instances(instances, name, script.notes)
     if not text.has_lengths and (lacking := missing_lengths(document)):
         raise SpecError(lacking)

@@ -8,6 +8,7 @@ here), the formats (spec/published_formats.py), values by key and their faults
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 
 from flopcast.errors import Problem
 from flopcast.files.inputs import exists
@@ -20,6 +21,7 @@ from flopcast.library import catalog
 from flopcast.library.published_formats import published_in, stored_formats
 from flopcast.records import replace
 
+DEGREES = ("tensor_parallel", "pipeline_parallel", "data_parallel")  # of an instance
 PUBLISHED = "the format that the model was published in"
 DTYPES = dict.fromkeys(("auto", "half", "float16", "bfloat16", "fp16", "bf16"), "bf16")
 EAGER_LAUNCH = "31 us"
@@ -112,6 +114,23 @@ class LaunchReader(ConfigReader):
         """
         fix = f"remove {self.shown(other)}" if value is None else f"write {value}"
         self.fault(key, f"a value that is compatible with {self.shown(other)}", because, fix)
+
+    def check_visible(self, seen: int) -> None:
+        """Report an instance that needs more devices than the script makes visible, or cannot divide heads.
+
+        `seen` is the number of devices that CUDA_VISIBLE_DEVICES lists.
+        """
+        plan, known = self.part("plan"), catalog.known("models", str(self.entry_or_name))
+        sizes = [each for name in DEGREES if isinstance(each := plan.get(name, 1), int)]
+        ranks, path = self.degree(DEGREES[0]), ("plan", DEGREES[0])
+        heads = [block.mixer.heads for block in catalog.model(known).blocks] if known else []
+        most = seen * ranks // prod(sizes)
+        if most < 1 or path not in self.names or (ranks <= most and not any(each % ranks for each in heads)):
+            return
+        right = max(each for each in range(1, most + 1) if not any(count % each for count in heads))
+        allowed = f"at most {most}" + f", and a divisor of the {min(heads or [1])} heads" * bool(heads)
+        because = f"CUDA_VISIBLE_DEVICES lists {seen} devices, and each rank holds whole attention heads"
+        self.fault(self.names[path], allowed, because, f"write {right}")
 
     def remove(self, key: str, allowed: str, because: str) -> None:
         """Report a setting that must not be given."""

@@ -23,6 +23,12 @@ from flopcast.report.explain.steps import (
 from flopcast.report.loader import LOADER
 from flopcast.report.report import Report
 
+EXCHANGES = {  # other names of communication → the groups of ranks that communicate so, the likeliest first
+    **dict.fromkeys(("allreduce", "reducescatter", "allgather"), "dp tp cp"),
+    **dict.fromkeys(("communication", "comm", "comms", "nccl", "network"), "dp tp pp cp ep"),
+    **dict.fromkeys(("alltoall", "a2a"), "ep cp"),
+    **dict.fromkeys(("p2p", "send", "recv", "sendrecv"), "pp cp"),
+}
 Thunk = Callable[[], Explanation]
 
 
@@ -94,7 +100,9 @@ def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
     kinds = {name.partition("[")[0]: name for name in reversed(names)}  # of factors; others are whole names
     written = re.sub(r"\.(bwd|backward|grad)\b", ".dgrad", what).partition("[")[0]
     alike = difflib.get_close_matches(written, kinds, n=1)
-    near = [kinds[each] for each in alike] or sorted(begun, key=len)[-1:]
+    exchange = EXCHANGES.get(re.sub("[-_ ]", "", what.lower()), "").split()
+    meant = [f"{each}_communication" for each in exchange if f"{each}_communication" in names]
+    near = meant or [kinds[each] for each in alike] or sorted(begun, key=len)[-1:]
     shown = {"whole": tuple(known["whole"]), "components": tuple(known["components"])} if near else known
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in shown.items() if group)
     listed += "\n           or an operator, a factor or a category of memory" if near else ""
