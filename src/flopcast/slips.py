@@ -126,11 +126,13 @@ def _number(text: str, allowed: str, usual: re.Match[str] | None, thousand: int,
     is_usual = usual is None or -number >= float(usual[1]) / _MOST_BELOW_EXAMPLE
     if number < 0 <= (0 if whole and not least else low) and number != -1 and is_usual:
         number, text = -number, text.lstrip("-")
-    if whole and not number.is_integer() and number > 1:
-        if usual and number < float(usual[1]) / _MOST_BELOW_EXAMPLE:
-            return ""  # the digits before the point are no number of this size
+    is_mixed = whole and not number.is_integer() and number > 1
+    too_small = is_mixed and usual and number < float(usual[1]) / _MOST_BELOW_EXAMPLE  # 4.5 tokens
+    if is_mixed:
         number, text = math.floor(number), str(math.floor(number))
-    outside = not low <= number <= min(high, _MOST_DIGITS) or (least and least[1] and number == low)
+    outside = (
+        too_small or not low <= number <= min(high, _MOST_DIGITS) or (least and least[1] and number == low)
+    )
     if outside or (most and most[1] and number == high) or (whole and not float(number).is_integer()):
         return ""
     return str(int(number)) if whole else text

@@ -6,6 +6,7 @@ Elsewhere: reading files (sources.py), fixes of faults of a job (accepted_fixes.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from flopcast.errors import MEANT, Problem, SpecError, numbered, problems_of
@@ -86,22 +87,20 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
     raise SpecError(_causes(problems, whole, source))
 
 
-def _causes(
-    problems: Sequence[Problem], text: str, source: Callable[[str], object]
-) -> tuple[Problem, ...]:
+def _causes(problems: Sequence[Problem], text: str, source: Callable[[str], object]) -> tuple[Problem, ...]:
     """Return the faults of a text without those that the fix of another one removes, too.
 
     A value without a meaning gets the allowed value with which the file has fewer faults.
     """
     left, known = list(problems), {each.field for each in problems}
-    seen = {each.field for each in problems_of(lambda: source(text))} if len(left) > 1 else set()
+    seen = {each.field for each in problems_of(partial(source, text))} if len(left) > 1 else set()
     for problem in problems[:MOST_CAUSES]:
         before = seen  # the faults that the next correction may remove
         for changed in (problem, _with_other_value(problem)):
             corrected = _corrected(text, [changed])
             if len(left) < 2 or problem not in left or corrected == text:
                 break
-            after = {each.field for each in problems_of(lambda: source(corrected))}
+            after = {each.field for each in problems_of(partial(source, corrected))}
             if problem.field in after or not after <= known:
                 break  # a wrong correction, or one that hides other faults
             gone = [each for each in left if each.field in before - after and each is not problem]
@@ -157,7 +156,7 @@ def with_later_fixes(
         each
         for each in faults
         if not (names and re.search(rf"\b({names})\b", f"{each.allowed} {each.because}"))
-        or (found := FROM_KEY.search(each.fault)) and found[1] in joined
+        or ((found := FROM_KEY.search(each.fault)) and found[1] in joined)
     ]
     for second in [each for each in left if each.edits]:
         key = FROM_KEY.search(second.fault)

@@ -172,9 +172,7 @@ def made_from(
         from flopcast.requests.accepted_fixes import with_accepted_fixes
 
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
-        problems, faults = with_later_fixes(
-            problems, [*without_examples(faults, misread)], document.keys
-        )
+        problems, faults = with_later_fixes(problems, [*without_examples(faults, misread)], document.keys)
         typed = as_typed((*problems, *faults), document, request.changes)
         every = _with_changes_corrected(typed, request, check)
         named = names_cluster(document, request)

@@ -67,8 +67,10 @@ def nearest_divisor(number: int, wanted: int, least: int = 1) -> int:
 
 
 def contradicted(devices: int, stated: int | None, share: int) -> tuple[str, str, str]:
-    """Return the fault of a degree of a file whose degrees are for `stated` devices: the allowed values, the
-    reason and the fix. `share` is the product of the other degrees.
+    """Return the fault of a degree of a file whose degrees are for `stated` devices.
+
+    The result contains the allowed values, the reason and the fix. `share` is the product of the other
+    degrees.
 
     >>> contradicted(8, 16, 2)[::2]
     ('-1, or 4 (8 devices / 2)', 'write -1, or use --gpus 16')

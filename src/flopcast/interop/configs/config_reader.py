@@ -247,7 +247,7 @@ class ConfigReader:
             self._refuse_unknown(near, UnknownKey(near=key, because=because, slip=True))
             return
         value = self._values[key][1] if key in self._values else None
-        if value is None and self.faulty(key):  # what a check refuses stands under a misspelt key, or nowhere
+        if value is None and self.faulty(key):  # a check refuses what a misspelt key states
             return
         if self.below(LAUNCHER) and (unset := FROM_OUTSIDE.search(str(value))):
             because = f"only the shell that runs the script knows the value of {unset[0]}"
@@ -315,13 +315,13 @@ class ConfigReader:
             return
         lines = self.document.lines.keys() | self.document.places.keys()  # defaults have none
         given = [name for name, (path, _) in self._values.items() if not lines or path in lines]
-        if near := keys.misspelt(key, given):
-            return self._refuse_unknown(key, UnknownKey(near=near, because="", slip=True))
-        if keys.costs_nothing(key):
+        near = keys.misspelt(key, given)
+        if keys.costs_nothing(key) and not near:
             if is_misspelt_switch(str(value).lower()):  # other values of such keys have no effect
                 self.flag(key)
             return
-        unknown = keys.judged(key, value, given)
+        slip = UnknownKey(near=near, because=NO_SUCH_KEY.format(keys.program), slip=True)
+        unknown = slip if near else keys.judged(key, value, given)
         if unknown.because or (unknown.near and self.below(LAUNCHER)):  # a command refuses unknown options
             self._refuse_unknown(key, unknown)
         elif covered(key, keys.listed.split()):

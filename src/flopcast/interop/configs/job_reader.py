@@ -108,10 +108,7 @@ class JobReader(ConfigReader):
             self.put(("plan", "optimizer"), kind, *keys)
 
     def replicas(self, degrees: Mapping[str, int], stated: int | None = None, last: str = "") -> int:
-        """Return the number of replicas; report one of the degrees if they do not divide the devices.
-
-        `last` is the key of a further degree if the program needs as many devices as all degrees state.
-        """
+        """Return the number of replicas; report a degree that contradicts the devices, `last` if all do."""
         devices, share = self.ranks(stated), prod(degrees.values())
         if last and self.options.devices and stated not in (None, devices) and devices % share == 0:
             self.fault(last, *contradicted(devices, stated, share))
@@ -153,7 +150,8 @@ class JobReader(ConfigReader):
             self.assume(f"the model {name} is {entry} in the catalogue", key)
             if catalog.model(entry).mtp:  # trained by Megatron's and DeepSeek's own programs alone
                 self.put(("model", "mtp"), 0, key)
-                self.assume(f"{self.keys.program} does not train the multi-token prediction of {entry}", key)
+                text = f"{self.keys.program} does not train the multi-token prediction of {entry}"
+                self.assume(text, key)
             return
         if not self.faulty(key):
             allowed = "a name that `flopcast catalog models` lists, with or without its owner"
@@ -299,8 +297,8 @@ class JobReader(ConfigReader):
 
         Call this function after the adapters were read.
         """
-        shared = "adapters" in self.part("model") and not own
-        self.put(("model", "reference"), "shared" if shared else "separate", *keys)
+        kind = "shared" if "adapters" in self.part("model") and not own else "separate"
+        self.put(("model", "reference"), kind, *keys)
         if passes > 1:
             self.put(("model", "reference_passes"), passes, *keys)
 

@@ -125,7 +125,8 @@ class LaunchReader(ConfigReader):
         ranks, path = self.degree(DEGREES[0]), ("plan", DEGREES[0])
         heads = [block.mixer.heads for block in catalog.model(known).blocks] if known else []
         most = seen * ranks // prod(sizes)
-        if most < 1 or path not in self.names or (ranks <= most and not any(each % ranks for each in heads)):
+        is_right = ranks <= most and not any(count % ranks for count in heads)
+        if most < 1 or path not in self.names or is_right:
             return
         right = max(each for each in range(1, most + 1) if not any(count % each for count in heads))
         allowed = f"at most {most}" + f", and a divisor of the {min(heads or [1])} heads" * bool(heads)

@@ -234,13 +234,13 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     mfu_ratio = counted_flop(job, causal=True) / peak_flop
     executed_ratio = mfu_ratio + recomputed_flop(job, causal=True) / peak_flop
     if mfu_ratio <= SLOWEST_MFU_RATIO or executed_ratio >= FASTEST_MFU_RATIO:
-        because = f"with this time, the devices would run at {executed_ratio:.2g} of their peak rate, so the "
-        because += "time may be in another unit or belong to another run"
+        because = f"with this time, the devices would run at {executed_ratio:.2g} of their peak rate, so "
+        because += "the time may be in another unit or belong to another run"
         column, value = run.observed.stated
         right = [
             f"write {measured_s * unit_s:g} in place of {measured_s:g} if the time is in {unit}"
             for unit, unit_s in UNITS_S.items()
-            if SLOWEST_MFU_RATIO < mfu_ratio / unit_s and executed_ratio / unit_s < FASTEST_MFU_RATIO
+            if mfu_ratio / unit_s > SLOWEST_MFU_RATIO and executed_ratio / unit_s < FASTEST_MFU_RATIO
             if value == measured_s
         ]
         allowed = MEASURED if value == measured_s else "a rate that the devices of this row can reach"
