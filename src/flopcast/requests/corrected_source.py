@@ -143,13 +143,13 @@ def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> I
 
 def with_later_fixes(
     problems: Sequence[Problem], faults: Sequence[Problem], keys: Mapping[Place, str]
-) -> tuple[tuple[Problem, ...], list[Problem]]:
+) -> list[Problem]:
     """Return the faults of a file, and those of its job that do not concern a corrected value of the file.
 
     A value whose correction the job refuses has one fault, whose fix states a value that the job accepts.
     `keys` are the keys of the file by their fields of the job.
     """
-    joined = {each.field: each for each in problems}
+    joined, changed = {each.field: each for each in problems}, dict[str, Problem]()
     guessed = [each.field for each in problems if each.because in GUESSED and not each.edits]
     names = "|".join(re.escape(str(path[-1])) for path, key in keys.items() if key in guessed)
     left = [
@@ -165,9 +165,11 @@ def with_later_fixes(
         if first and key and before and right:
             because = f"{first.because}; {before} is not allowed either, because {second.because}"
             fix = first.fix.replace(before, right, 1)
-            joined[key[1]] = replace(first, allowed=second.allowed, because=because, fix=fix)
+            changed[key[1]] = joined[key[1]] = replace(
+                first, allowed=second.allowed, because=because, fix=fix
+            )
             left.remove(second)
-    return tuple(joined.get(each.field, each) for each in problems), left
+    return [*(changed.get(each.field, each) for each in problems), *left]
 
 
 def with_examples(request: JobRequest, problems: Sequence[Problem], times: int) -> JobRequest:

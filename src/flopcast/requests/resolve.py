@@ -172,9 +172,8 @@ def made_from(
         from flopcast.requests.accepted_fixes import with_accepted_fixes
 
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
-        problems, faults = with_later_fixes(problems, [*without_examples(faults, misread)], document.keys)
-        typed = as_typed((*problems, *faults), document, request.changes)
-        every = _with_changes_corrected(typed, request, check)
+        joined = with_later_fixes(problems, [*without_examples(faults, misread)], document.keys)
+        every = _with_changes_corrected(as_typed(joined, document, request.changes), request, check)
         named = names_cluster(document, request)
         follows = _follows(named_cluster=named, unsized=bool(unsized), untargeted=bool(untargeted))
         raise SpecError(each for each in every if not _is_of_size(each, follows)) from None
