@@ -20,6 +20,7 @@ NAMES = (  # the order of the list
     "search",
     "peers",
     "check",
+    "profiles",
     "laws",
     "offload_laws",
     "screen_right",

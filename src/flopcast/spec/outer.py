@@ -22,7 +22,7 @@ from flopcast.fixes import in_place, set_to
 from flopcast.quantities import parse_quantity
 from flopcast.records import Record
 from flopcast.spec.written_lists import meanings, or_text
-from flopcast.strict_model import NotAllowedError, StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel, cached_results
 from flopcast.units import Number
 
 Exchange = Literal["all_reduce", "all_gather", "store"]
@@ -176,6 +176,7 @@ class Outer(StrictModel):
         exposed_s: Floats = np.maximum(exchange_s - hidden_s, 0.0)
         return exposed_s
 
+    @cached_results(64)  # every report in JSON writes it
     def text(self) -> str:
         """Return the short form, from which the same settings can be read; "" if all have their defaults.
 

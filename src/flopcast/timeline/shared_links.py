@@ -29,6 +29,7 @@ outside programs.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -175,7 +176,8 @@ def _busy(
     return _Busy(busy_s, weights)
 
 
-def may_share(items: Sequence[Item]) -> bool:
+@lru_cache(maxsize=256)  # predictions share most layers
+def may_share(items: tuple[Item, ...]) -> bool:
     """Return whether any message of a layer may run at the same time as another queue, on any link."""
     return any(_meetings(items))
 
