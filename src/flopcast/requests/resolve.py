@@ -235,9 +235,10 @@ def _with_changes_corrected(
         return found
     for second in problems_of(lambda: made_from(corrected, check)):
         first, value = written.get(second.where), only_value(second.fix)
-        if first is None:
-            found += [second] if adds else []
-        elif value:
+        if first is None and adds:  # of two errors of a line, the later one has the fix that the job allows
+            place = (second.where, second.field) if second.where[-1:].isdigit() else None
+            found = [*(each for each in found if (each.where, each.field) != place), second]
+        elif first and value:
             because = f"{first.because}; {also_refused(second.value, second)}"
             key = second.where.removeprefix(ARGUMENT).partition("=")[0]
             found[found.index(first)] = replace(first, because=because, fix=f"write {key}={value}")
