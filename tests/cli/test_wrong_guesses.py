@@ -93,6 +93,9 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "search llama-3.2-1b --gpus 16 --objective 'min cost' --tokens 1T": "remove min",
     "contention gpt2": ("write a second job, such as flopcast contention gpt2 gpt2 for equal jobs"),
     "compare llama-3.2-1b --gpus 16 gpus=32": "write cluster=dgx-h100:4 in place of gpus=32",
+    "memory llama-3.2-1b --engine vllm --gpus 1 seq=4096": (
+        "remove seq, or remove --engine to predict training"
+    ),
     "compare llama-3.2-1b seq=4096": "write batch.sequence_length=4096 in place of seq=4096",
     "explain allreduce llama-3.2-1b --gpus 8": "did you mean dp_communication?",
     "compare gpt2": "add a second job, or write flopcast compare gpt2 plan.micro_batch=2",

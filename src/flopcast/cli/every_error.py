@@ -30,6 +30,7 @@ from flopcast.records import replace
 ADDED = re.compile(  # an option that a fix adds
     r'write (--[\w-]+)(?: (?!NAME)("[^"]*"|[^\s,]+))?(?=,|$| or | in place )'
 )
+WITH_HYPHENS = re.compile(r"^write (--[\w-]+) in place of ")  # an option that lacks its hyphens
 NOT_GIVEN = getattr(click.core, "UNSET", None)  # the value of an option that is not given, since click 8.3
 OTHER_SIZE = 64  # times an example value, for a second check: an error of both does not depend on it
 
@@ -64,7 +65,8 @@ class _Line:
             if slip[1] == self.words and isinstance(slip[0], click.NoSuchOption):
                 self._tell_unknown(slip[0])
             else:
-                self._tell(slip[0])
+                problem = self._tell(slip[0])
+                self.written |= dict.fromkeys(WITH_HYPHENS.findall(problem.fix), problem)
                 self.words = slip[1]
         if "--gpus" in options_of(context):
             error, self.words = devices_of_nodes(self.words, context)
@@ -242,7 +244,8 @@ def _joined(line: _Line, of_job: Sequence[Problem]) -> list[Problem]:
         elif (second.where or second.field) in line.written:
             own = id(line.written[second.where or second.field])
             because = f"{fixed[own].because}; {refused}"
-            fixed[own] = replace(fixed[own], allowed=second.allowed, because=because, fix=second.fix)
+            fix = second.fix.replace(f"remove {second.where or second.field}", f"remove {fixed[own].field}")
+            fixed[own] = replace(fixed[own], allowed=second.allowed, because=because, fix=fix)
         else:
             left.append(second)
     return [*fixed.values(), *left]
