@@ -7,7 +7,7 @@ import math
 
 import pytest
 from all_cases import all_cases
-from alone import price_items
+from alone import price_items, seconds_of
 
 from flopcast.api import predict
 from flopcast.cost.kernels.curve import log_efficiency
@@ -33,6 +33,27 @@ CUDNN_BACKWARD_MS = {
     "gb300-nvl72": {4096: 0.575, 8192: 1.985, 16384: 7.380},
 }
 
+# The same tables of May 2026 (cuDNN 9.23): ms of the forward and of the backward of two causal sequences of
+# 4096 and 8192 tokens, in bf16, MXFP8 and FP8; 128 heads of 192 and 128, and 64 heads of 128
+CUDNN_MS = {
+    ("gb200-nvl72", 192): (
+        (0.982, 3.317, 0.688, 2.518, 0.641, 2.127),
+        (3.355, 12.343, 2.407, 8.696, 2.241, 7.341),
+    ),
+    ("gb300-nvl72", 192): (
+        (0.813, 3.115, 0.548, 2.328, 0.487, 1.787),
+        (2.886, 11.062, 1.929, 7.827, 1.736, 6.114),
+    ),
+    ("gb200-nvl72", 128): (
+        (0.407, 1.205, 0.328, 1.331, 0.310, 1.187),
+        (1.429, 4.228, 1.160, 4.308, 1.095, 3.834),
+    ),
+    ("gb300-nvl72", 128): (
+        (0.302, 1.089, 0.247, 1.216, 0.220, 0.993),
+        (1.094, 3.785, 0.858, 3.949, 0.768, 3.102),
+    ),
+}
+
 # op_tests/cpp/mha/README.md in ROCm/aiter: TFLOP/s of AMD's assembly kernels, forward and backward, of one
 # causal sequence with 64 heads of 128 and 8 of keys, by tokens
 AMD_TFLOP_PER_S = {
@@ -45,7 +66,7 @@ AMD_TFLOP_PER_S = {
 SPLASH_MS = {8192: 1.204, 16384: 3.297}
 
 
-def attention(is_gradient=False, tokens=4096, kv_heads=64, head_size=128, *, causal=True):
+def attention(is_gradient=False, tokens=4096, kv_heads=64, head_size=128, *, causal=True, narrow=""):
     """Attention with 64 heads."""
     return FlashAttention(
         batch=constant(64),
@@ -55,6 +76,7 @@ def attention(is_gradient=False, tokens=4096, kv_heads=64, head_size=128, *, cau
         causal=causal,
         dtype="bf16",
         is_gradient=is_gradient,
+        narrow=narrow,
     )
 
 
@@ -171,6 +193,25 @@ def test_backwards_without_a_table_take_as_long_as_cudnn_measured_beside_forward
 
     assert all(1.0 <= ratio <= 1.6 for ratio in found.values()), found
     assert math.prod(found.values()) ** (1 / len(found)) <= 1.45
+
+
+def test_attention_in_8_bits_gains_what_its_library_measured():
+    for (cluster, head_size), rows in CUDNN_MS.items():
+        place = catalog.cluster(cluster)
+        sizes = {"head_size": constant(head_size), "value_head_size": None}
+        if head_size == 192:
+            sizes |= {"batch": constant(256), "kv_batch": constant(256), "value_head_size": constant(128)}
+        for tokens, measured_ms in zip((4096, 8192), rows, strict=True):
+            found_s = [
+                seconds_of(replace(attention(back, tokens, narrow=narrow), **sizes), place)
+                for narrow in ("", "mxfp8", "fp8")
+                for back in (False, True)
+            ]
+            for place_in_row in range(2, 6):
+                plain = place_in_row % 2
+                gain = measured_ms[place_in_row] / measured_ms[plain]
+                told = found_s[place_in_row] / found_s[plain]
+                assert told == pytest.approx(gain, rel=0.12), (cluster, head_size, tokens, place_in_row)
 
 
 @all_cases("cluster", sorted(AMD_TFLOP_PER_S))

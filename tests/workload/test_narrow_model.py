@@ -49,6 +49,26 @@ def test_multi_token_prediction_may_stay_on_the_wide_engine():
         assert on_engine(programs, "fp8") == pytest.approx(2 * 2048 * LINEARS * narrow + projections)
 
 
+def test_a_recipe_applies_to_the_output_layer_and_to_attention_if_the_stack_says_so():
+    rows = 128 * -(-LLAMA.vocabulary // 128)
+    for asked, narrow, casts in (
+        ({}, 0, 0),
+        ({"output_layer": True}, 2 * 2048 * rows * LLAMA.hidden, 2),
+        ({"attention": True}, 0, 2 * BLOCKS),
+    ):
+        stacks = [stack_with(attention_kernel="flash", narrow=each) for each in (asked, {})]
+        programs, plain = (realised(LLAMA, stack, "mbs=1 gbs=8 precision=mxfp8") for stack in stacks)
+        found, others = (
+            sum(n * sum(item.component == "casts" for item in items) for items, n in repeats(p, p.forward))
+            for p in (programs, plain)
+        )
+
+        assert on_engine(programs, "fp8") == pytest.approx(2 * 2048 * LINEARS * BLOCKS + narrow), asked
+        assert found - others == casts, asked
+        wide = realised(LLAMA, stacks[0], "mbs=1 gbs=8 precision=bf16")
+        assert on_engine(wide, "fp8") == 0.0, asked
+
+
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (3, 0)])
 def test_wide_ends_change_no_flop_and_no_parameter(first, last):
     text = "pp=2 mbs=1 gbs=8 precision=fp8"

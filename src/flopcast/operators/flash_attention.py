@@ -74,17 +74,20 @@ class FlashAttention(AbstractOperator):
     keys: Counts | None = None  # tokens that each query may meet; None: those of the queries' sequence
     partial: bool = False  # one block of a longer row, whose log-sums are merged into the row's
     gradient_skips: bool = True  # whether the backward skips what is outside of a window too
+    narrow: str = ""  # format of the products, if they have 8 bits: fp8 or mxfp8
 
     @property
     def kernel(self) -> str:
         """Return the name of the curve.
 
-        Each pass has separate curves for equal head sizes, for different head sizes and for windows. In
-        fp32, all kernels share one curve.
+        Each pass has separate curves for equal head sizes, for different head sizes and for windows, and
+        for products in 8 bits. In 8 bits, kernels with a window take as long as in 16 bits
+        (rewrites/window_gradients.py). In fp32, all kernels share one curve.
         """
         latent = "" if self.value_head_size is None else ".latent"
         window = "" if self.mean_keys is None else ".window"
-        kind = ".fp32" if is_wide(self.dtype) else latent or window
+        narrow = f".{self.narrow}" if self.narrow and not window else ""
+        kind = ".fp32" if is_wide(self.dtype) else f"{latent or window}{narrow}"
         return f"flash_attention{kind}{'.backward' if self.is_gradient else ''}"
 
     @property

@@ -207,6 +207,12 @@ class NarrowProducts(StrictModel):
         Number of blocks at the end of the model whose GEMMs stay in bf16.
     wide_mtp : bool
         Whether the GEMMs of multi-token prediction stay in bf16.
+    attention : bool
+        Whether fused attention has 8-bit operands (Megatron-Core's `fp8_dot_product_attention`): MXFP8 if
+        the scales of the recipe apply to blocks, and FP8 otherwise.
+    output_layer : bool
+        Whether the GEMMs of the output layer have the format of the recipe (Megatron-Core's
+        `fp8_output_proj`, which supports only mxfp8).
     """
 
     narrow_parameters: bool = False
@@ -222,3 +228,5 @@ class NarrowProducts(StrictModel):
     wide_first_blocks: int = Field(default=0, ge=0)
     wide_last_blocks: int = Field(default=0, ge=0)
     wide_mtp: bool = False
+    attention: bool = False
+    output_layer: bool = False

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats
-from flopcast.operators.item import Item, blocking
+from flopcast.dtypes import ZERO, Counts, Floats, is_wide
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.messages import AllReduce
 from flopcast.operators.quantise import Quantise
 from flopcast.records import Record, field, replace
 from flopcast.spec.plan import Plans
-from flopcast.spec.precision import RECIPES, Recipe
+from flopcast.spec.precision import RECIPES, NarrowProducts, Recipe
 from flopcast.spec.stack import Stack
 from flopcast.workload.casts import (
     is_low_precision,
@@ -26,6 +27,8 @@ from flopcast.workload.casts import (
 )
 from flopcast.workload.program import LogicalLayer, Segment, Workload
 from flopcast.workload.separate_groups import with_full_groups
+
+ATTENTION_CAST_BYTES = 4.0  # reads 16 bits, and writes 8 bits in two layouts
 
 
 class LowPrecisionLayer(Record, eq=False):
@@ -65,7 +68,7 @@ def low_precision_layer(
     recipe = RECIPES.get(workload.plans.structure.precision)
     if recipe is None or logical.wide:
         return LowPrecisionLayer(forward=forward, weight_bytes=ZERO)
-    full = with_full_groups(forward, stack.experts)
+    full = _on_request(with_full_groups(forward, stack.experts), recipe, stack.narrow)
     from flopcast.workload.rewrites.quantise import quantise
 
     narrow = quantise(full, recipe, stack.narrow, workload.plans.tensor_parallel)
@@ -74,6 +77,38 @@ def low_precision_layer(
         weight_casts=_of_recipe(weight_casts(forward, recipe, stack.narrow), recipe),
         weight_bytes=low_precision_weight_bytes(forward, recipe, stack.narrow),
         spared_bytes=spared_weight_bytes(forward, recipe, stack.narrow),
+    )
+
+
+def _on_request(items: tuple[Item, ...], recipe: Recipe, stack: NarrowProducts) -> tuple[Item, ...]:
+    """Return items in which the recipe also applies to attention and to the output layer, if a stack says
+    so.
+    """
+    if stack.output_layer:
+        items = tuple(replace(item, wide=False) if item.component == "head" else item for item in items)
+    if stack.attention:
+        items = tuple(each for item in items for each in _narrow_attention(item, recipe))
+    return items
+
+
+def _narrow_attention(item: Item, recipe: Recipe) -> tuple[Item, ...]:
+    """Return fused attention in 8 bits with the casts of its inputs and of its output's gradient; other
+    items unchanged.
+    """
+    work = item.work
+    if not isinstance(work, FlashAttention) or is_wide(work.dtype):
+        return (item,)
+    query_rows = work.batch * work.queries
+    key_rows = work.kv_batch * (work.queries if work.keys is None else work.keys)
+    read = query_rows * work.head_size + key_rows * (work.head_size + work.output_size)
+    cast = Quantise(elements=read, each_bytes=ATTENTION_CAST_BYTES, dtype=work.dtype)
+    gradient = replace(cast, elements=query_rows * work.output_size, of_gradient=True)
+    narrow = replace(work, narrow="mxfp8" if recipe.both_layouts else "fp8")
+    where = {"component": "casts", "group": item.group}
+    return (
+        kernel(f"{item.name}_cast", cast, item.inputs, f"{item.output}.narrow", **where),
+        replace(item, work=narrow),
+        kernel(f"{item.name}_gradient_cast", gradient, (item.output,), item.output, **where),
     )
 
 

@@ -198,6 +198,16 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # the mean over eight tables and the spread over all pairs: 1.20 on H200 and GB200, 1.36 on GB300, whose
     # exponentials are twice as fast
     **_like("flash_attention", 0.06, "flash_attention.backward", 1.27),
+    # 8 bits over 16, from the same tables of May 2026 (cuDNN 9.23): means over 4 k and 8 k tokens on GB200
+    # and GB300; heads of 128, and heads of 192 and 128
+    **_like("flash_attention", 0.05, "flash_attention.mxfp8", 0.805),
+    **_like("flash_attention", 0.05, "flash_attention.fp8", 0.74),
+    **_like("flash_attention.backward", 0.06, "flash_attention.mxfp8.backward", 1.07),
+    **_like("flash_attention.backward", 0.08, "flash_attention.fp8.backward", 0.905),
+    **_like("flash_attention.latent", 0.05, "flash_attention.latent.mxfp8", 0.69),
+    **_like("flash_attention.latent", 0.05, "flash_attention.latent.fp8", 0.63),
+    **_like("flash_attention.latent.backward", 0.05, "flash_attention.latent.mxfp8.backward", 0.73),
+    **_like("flash_attention.latent.backward", 0.06, "flash_attention.latent.fp8.backward", 0.59),
     # caches of 8 and 4 bits, windows, latents as one cached head: guesses, beside own curves on ten
     # devices
     **_like("decode_attention", 0.25, "decode_attention.fp8 decode_attention.window"),
