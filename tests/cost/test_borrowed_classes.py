@@ -68,7 +68,7 @@ def test_a_relative_adds_a_doubt_and_changes_times_by_less_than_five(name):
     relative = FALLBACK_CLASSES[name]
 
     assert 0 < relative.log_sigma_factor <= 0.5
-    assert 1.0 <= relative.time_ratio < 5.0
+    assert 0.5 < relative.time_ratio < 5.0  # 8-bit attention is faster than attention in 16 bits
     assert relative.speed_up_ratio is None or 1.0 < relative.speed_up_ratio < 5.0
 
 
