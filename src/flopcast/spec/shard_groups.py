@@ -13,7 +13,7 @@ ranks of an optimizer group that hold the same shard of this kind.
 
 import numpy as np
 
-from flopcast.dtypes import Counts
+from flopcast.dtypes import Counts, any_of
 from flopcast.spec.plan import Plans
 from flopcast.spec.shards import KINDS, group_of
 
@@ -33,7 +33,8 @@ def ranks_of(plans: Plans, kind: str) -> Counts:
     """
     group = group_of(plans.structure.shards, kind)
     if group is None:
-        whole = np.where(plans.data_shard > 0, plans.data_shard, plans.data_parallel)
+        size, whole = plans.data_shard, plans.data_parallel
+        whole = np.where(size > 0, size, whole) if any_of(size) else whole
     else:
         whole = np.full_like(plans.data_parallel, group.ranks) if group.ranks else plans.data_parallel
     return np.asarray(whole * plans.context_parallel)
