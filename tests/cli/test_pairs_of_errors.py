@@ -101,7 +101,7 @@ COMMANDS = [  # a command, its files, and for each part of them the right value 
         "plan": ("weights=fp8", "weights=fp9", "tpp=4"), "option": ("", "--tokens 2T", "--price 2EUR"),
     }),
 ]  # fmt: skip
-PAIRS = 12  # of each command
+PAIRS = 8  # of each command
 
 
 def errors_of(line, files, parts, wrong, folder):

@@ -250,7 +250,7 @@ def test_a_sequence_that_fits_on_no_rank_is_shared_by_ranks():
 
 def test_sequences_are_shared_where_a_search_finds_that_faster_than_tensor_parallelism_alone():
     job = flopcast.job("llama-3-8b", gpus=8, seq=2**15)
-    space = {"gbs": job.plan.global_batch, "mbs": 1, "zero": 1, "dp_shard": 0, "vpp": "1,2", "cp": "1,2,4"}
+    space = {"gbs": job.plan.global_batch, "mbs": 1, "zero": 1, "dp_shard": 0, "vpp": 1, "cp": "1,2,4"}
 
     best = flopcast.search_plans(job, space).plans[0]
 

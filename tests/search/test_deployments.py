@@ -95,7 +95,7 @@ def test_a_search_finds_the_best_of_all():
 
 def test_the_best_pools_are_found_and_beat_one_kind_of_instance_where_tokens_must_come_evenly():
     """Long prompts between tokens delay them, unless another pool computes them."""
-    job = asked(traffic="rate=20/s prompt=3000 output=100 requests=300", slo="ttft_p90=2s tpot_p99=9ms")
+    job = asked(traffic="rate=20/s prompt=3000 output=100 requests=150", slo="ttft_p90=2s tpot_p99=9ms")
     question = DeploymentQuestion(jobs=(job,), space=space_of("tp=1,2 pools=yes"), objectives=("cost",))
     found = find_deployments(question, BOOK, simulated=8)
     whole = find_deployments(question, BOOK, simulated=ALL)
@@ -138,13 +138,13 @@ def test_more_replicas_are_chosen_for_more_requests():
 
 
 CHOSEN = (  # model, GPUs, traffic, limits
-    ("llama-3.1-70b", 8, "rate=5/s prompt=1000 output=100 requests=100", None),
+    ("llama-3.1-70b", 8, "rate=5/s prompt=1000 output=100 requests=50", None),
     (
-        *("llama-3.1-8b", 4, "rate=20/s prompt=lognormal(1000,0.5) output=100 requests=100"),
+        *("llama-3.1-8b", 4, "rate=20/s prompt=lognormal(1000,0.5) output=100 requests=50"),
         "ttft=500ms tpot=10ms",
     ),
-    ("gpt-oss-120b", 8, "concurrency=16 prompt=1000 output=300 requests=160", "tpot_p90=9ms"),
-    ("llama-3.1-8b", 2, "concurrency=1 prompt=200 output=50 requests=100", None),
+    ("gpt-oss-120b", 8, "concurrency=16 prompt=1000 output=300 requests=48", "tpot_p90=9ms"),
+    ("llama-3.1-8b", 2, "concurrency=1 prompt=200 output=50 requests=20", None),
 )
 
 

@@ -76,7 +76,7 @@ OF_NESTED_ARRAYS = {  # works whose arrays are inside tuples or other dataclasse
     "copies of tokens": ({"stack": "megatron-bridge-26.06", "model": MIXTURE}, {"zero": "1", "tp": "1,2"}),
     "tensors of a trace": ({"stack": "megatron-core", "model": TRACED_MODEL}, {"zero": "1"}),
 }
-WORDS = {"gbs": "32..64", "mbs": "1,2", "cp": 1, "vpp": "1,2,4", "recompute": "none full", "sp": [True]}
+WORDS = {"gbs": "32..64", "mbs": "1,2", "cp": 1, "vpp": "1,2", "recompute": "none full", "sp": [True]}
 
 
 def family(name):

@@ -117,7 +117,7 @@ def test_explanations_add_up_and_name_what_is_there():
 
 @all_cases("traffic", [TRAFFIC, "concurrency=8 prompt=500 output=50 requests=64"])
 def test_a_heavier_load_serves_more_and_waits_longer(traffic, monkeypatch):
-    monkeypatch.setattr(curves, "REQUESTS", 1000)
+    monkeypatch.setattr(curves, "REQUESTS", 500)
     made = report(traffic=traffic, gpus=1)
     loads = load_curve(made, load_serving_book(made.job.cluster))
     rates = [each.output_tokens_per_s.value for each in loads]

@@ -268,12 +268,10 @@ class Plans(Record, eq=False):
         From ZeRO-1 on, these are all replicas (arXiv:1910.02054, section 5.1), or those of a group of
         `data_shard` data-parallel ranks, with the ranks that share their sequences. Otherwise, it is 1.
         """
-        if self.structure.zero < 1:
-            return np.ones_like(self.data_parallel)
         group = group_of(self.structure.shards, "optimizer")
         size = self.data_shard if group is None else np.full_like(self.data_shard, group.ranks)
         ranks = np.where(size > 0, size, self.data_parallel) if any_of(size) else self.data_parallel
-        return ranks * self.context_parallel
+        return ranks * self.context_parallel if self.structure.zero >= 1 else np.ones_like(ranks)
 
     @property
     def shard_groups(self) -> Counts:
