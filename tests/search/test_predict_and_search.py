@@ -18,7 +18,9 @@ REQUESTS = {  # model, cluster, devices, and what else is settled
     "most of it settled": (
         "gpt3-175b", "dgx-a100", 128, {"plan": "mbs=1 gbs=256 zero=1 cp=1 tp=8 recompute=selective"}
     ),
-    "uneven stages": ("llama-3-8b", "dgx-h100", 16, {"plan": "mbs=1 gbs=32 zero=1 cp=1 tp=1 recompute=none"}),
+    "uneven stages": (
+        "llama-3-8b", "dgx-h100", 16, {"plan": "mbs=1 gbs=32 zero=1 cp=1 tp=1 recompute=none"}
+    ),
     "experts": (
         "mixtral-8x7b", "dgx-h100", 64, {"plan": "mbs=1 gbs=128 zero=1 cp=1 tp=4 recompute=none"}
     ),

@@ -55,7 +55,8 @@ def test_commas_that_separate_no_thousands_are_refused(text):
         ({"epochs": 3}, "run.epochs", "add samples: 52000"),
         ({}, "run", "add samples or tokens"),
         ({"samples": "many"}, "run.samples", "set samples to a value such as 52k"),
-        ({"samples": 1.5}, "run.samples", "write 1 in place of 1.5"),
+        ({"samples": 41000.5}, "run.samples", "write 41000 in place of 41000.5"),
+        ({"samples": 1.5}, "run.samples", "set samples to a value such as 52000"),  # 1 is no likely length
         ({"samples": 0, "epochs": 3}, "run.samples", "set samples to a value such as 52000"),
         ({"tokens": "0"}, "run.tokens", "set tokens to a value such as 1T"),
         ({"samples": 8, "epochs": 0}, "run.epochs", "set epochs to a value such as 3"),
