@@ -87,8 +87,10 @@ def largest(found: dict[Any, Any], total_s: float) -> list[tuple[float, str]]:
 
 def main(phases: list[str]) -> None:
     """Print the list of each phase."""
+    calls = {"warm": of_new_plans, "answer": of_answers}
+    if wrong := [each for each in phases if each not in {*calls, *COMMANDS}]:
+        sys.exit(f"{', '.join(wrong)}: no phase; the phases are cold, warm, answer and search")
     for phase in phases or ("cold", "warm", "answer", "search"):
-        calls = {"warm": of_new_plans, "answer": of_answers}
         seconds, stats = calls[phase]() if phase in calls else of_command(COMMANDS[phase])
         print(f"{phase}: {1000 * seconds:.1f} ms")
         for share, place in largest(stats.stats, stats.total_tt):
