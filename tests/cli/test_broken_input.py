@@ -172,6 +172,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "only a cluster": (("predict", "--cluster", "selene"), "such as --model llama-3-8b"),
     "an unknown model": (("predict", *WHOLE, "--model", "gpt5"), "--model"),
     "an unknown cluster": (("predict", *WHOLE, "--cluster", "selen"), "did you mean selene"),
+    "a number in place of a cluster": (("predict", *WHOLE, "--cluster", "10"), "write --gpus 10"),
     "an unknown stack": (("predict", *WHOLE, "--stack", "megatron"), "megatron-2022"),
     "a cluster of nothing": (("predict", *WHOLE, "--cluster", "dgx-a100:0"), "--cluster"),
     "a cluster of something": (("predict", *WHOLE, "--cluster", "dgx-a100:x"), "--cluster"),

@@ -170,6 +170,8 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if own:
         nodes, rest = divmod(number, 1 if known(kind, named) else cluster(own).node.devices)
         fix = f"write --cluster {own} --gpus {number}" if rest else f"write {own}:{nodes}"
+    if kind == "clusters" and name.isdecimal():
+        fix = f"write --gpus {name}, and the name of a cluster here (flopcast catalog clusters lists all)"
     described = OWN.get(kind, "") if kind != "devices" or "." in (field or ".") else ""  # names alone
     fix = f"write --engine {name}" if others == ["engine"] else f"{fix} {described}".rstrip(". ")
     return Problem(

@@ -17,6 +17,7 @@ from flopcast.spec.divisors import divided_over_chunks, divisors, listed, neares
 from flopcast.spec.orders import rules_of_rows, uneven
 from flopcast.spec.plan_fields import written_list
 from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
+from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.units import counted
 
 EVERY_DEVICE = "every device runs exactly one rank"
@@ -180,6 +181,7 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: (
             bool(c.batch.ranks)
+            | (c.cluster.num_devices > MOST_DEVICES)  # which has its own error
             | (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c))
         ),
         allowed=lambda c: (

@@ -223,6 +223,12 @@ class ConfigReader:
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts; a single text becomes a list of its comma-separated parts."""
         value = self.raw(key)
+        if isinstance(value, str) and value.startswith("["):
+            without = "the brackets would be parts of the first and the last name"
+            self.fault(
+                key, "names without brackets", without, f"write {value.strip('[]')} in place of {value}"
+            )
+            value = value.strip("[]")
         listed: object = value.split(",") if isinstance(value, str) else value or []
         if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
             return tuple(one.strip() for one in listed if one.strip())

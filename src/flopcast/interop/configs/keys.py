@@ -92,7 +92,8 @@ class Keys(Record):
             return (value_key, "a single value", because, fix, "is a mapping"), {}
         meant = {"true": True, "false": False}.get(str(value).lower(), value)
         words = [("device", meant), ("type", meant)] if isinstance(meant, str) else [("stage", meant)]
-        words = [("enabled", meant), ("device", "cpu")] if isinstance(meant, bool) else words
+        if isinstance(meant, bool) or not re.fullmatch(r"\w+|[\d.]+", str(meant)):  # no name, no number
+            words = [("enabled", meant is not False), ("device", "cpu")]
         known = _names(self.read)
         section = next(({name: inner} for name, inner in words if f"{key}.{name}" in known), {})
         if not section or self.sets(key):
