@@ -162,6 +162,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     listing = 'write "2.10 USD/h", or ' * (kind == "prices") + "choose one of these names"
     listing += f" (flopcast catalog {kind} lists all)." * (kind in KINDS)
     listing += f" Describe another under {kind[:-1]}: in a job file" * (kind in ("clusters", "stacks"))
+    listing = f"write --gpus {name}, and {listing}" if kind == "clusters" and name.isdecimal() else listing
     if len(with_device) > 1:
         listed = ", ".join(f"{a} ({b})" for a, b in with_device.items())
         of_other += f"; clusters with this device: {listed}"
@@ -170,8 +171,6 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if own:
         nodes, rest = divmod(number, 1 if known(kind, named) else cluster(own).node.devices)
         fix = f"write --cluster {own} --gpus {number}" if rest else f"write {own}:{nodes}"
-    if kind == "clusters" and name.isdecimal():
-        fix = f"write --gpus {name}, and the name of a cluster here (flopcast catalog clusters lists all)"
     described = OWN.get(kind, "") if kind != "devices" or "." in (field or ".") else ""  # names alone
     fix = f"write --engine {name}" if others == ["engine"] else f"{fix} {described}".rstrip(". ")
     return Problem(
@@ -347,6 +346,5 @@ def _part(key: str, value: object, source: Document, at: Path, problems: list[Pr
         problems.append(unknown_name(kind, base, dotted(at), source.where(at)))
         return value
     if isinstance(value, dict):
-        changes = {name: change for name, change in value.items() if name != "base"}
-        return merged(document(kind, base).data, changes)
+        return merged(document(kind, base).data, {x: y for x, y in value.items() if x != "base"})
     return {"devices": device, "hosts": host, "prices": price}[kind](base)

@@ -192,10 +192,10 @@ class ConfigReader:
         value = self.raw(key := self.first(key))
         if value is None or self._automatic(key, value, default, auto):
             return default
-        words = SWITCHES | (OF_COMMANDS if self.below(LAUNCHER) else {})
-        if str(value).lower() in words:
-            return words[str(value).lower()]
-        begun = {"t": "true", "y": "true", "f": "false", "n": "false"}.get(str(value).lower()[:1])
+        words, text = SWITCHES | (OF_COMMANDS if self.below(LAUNCHER) else {}), str(value).lower()
+        if text in words:
+            return words[text]
+        begun = {"t": "true", "y": "true", "f": "false", "n": "false"}.get(text[:1])
         fix = f"write {begun or str(default).lower()}"
         self.fault(key, "true or false", "the setting is either on or off", fix)
         return default
@@ -205,12 +205,11 @@ class ConfigReader:
         value = self.raw(key)
         if value is None:
             return default
-        text = str(value).lower()
-        if text not in values:
-            known, because = ", ".join(filter(None, values)), "flopcast does not support this value"
-            self.fault(key, known, because, choice_fix(text, values, default))
-            return default
-        return values[text]
+        if (text := str(value).lower()) in values:
+            return values[text]
+        known, because = ", ".join(filter(None, values)), "flopcast does not support this value"
+        self.fault(key, known, because, choice_fix(text, values, default))
+        return default
 
     def text(self, key: str) -> str:
         """Return a text, "" if there is none."""
@@ -223,16 +222,12 @@ class ConfigReader:
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts; a single text becomes a list of its comma-separated parts."""
         value = self.raw(key)
-        if isinstance(value, str) and value.startswith("["):
-            without = "the brackets would be parts of the first and the last name"
-            self.fault(
-                key, "names without brackets", without, f"write {value.strip('[]')} in place of {value}"
-            )
-            value = value.strip("[]")
-        listed: object = value.split(",") if isinstance(value, str) else value or []
+        bracketed = str(value).startswith("[") and isinstance(value, str)  # brackets would be in names
+        listed: object = value.split(",") if isinstance(value, str) and not bracketed else value or []
         if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
             return tuple(one.strip() for one in listed if one.strip())
-        self.fault(key, "a list of names", "each entry is a name", "write [name, name]")
+        right = f"{str(value).strip('[]')} in place of {value}" if bracketed else "[name, name]"
+        self.fault(key, "a list of names", "each entry is a name", f"write {right}")
         return ()
 
     def faulty(self, *keys: str) -> bool:
