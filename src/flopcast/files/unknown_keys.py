@@ -90,12 +90,11 @@ def unknown_key(
     "'mlp' in its name suggests that it affects time or memory"
     """
     near = _nearest(key, (*weighty, *others), least_fraction)
-    long = len(_differing(key, near or key)) >= shortest
     slip = (
         near is not None
-        and near in weighty
+        and (near in weighty or (bool(weighty) and _is_in_misspelt_section(key, near)))
         and near not in given
-        and long
+        and (sorted(key) == sorted(near) or len(_differing(key, near)) >= shortest)
         and (_begins(key, near) or edits(_snake(key), near) < MANY_EDITS)
     )
     named, part = next(_costly_names(key, value), ("", ""))
@@ -115,6 +114,7 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
     """Return the known key that is most like a key or means the same in other programs; None if none is."""
     snake = _snake(key)
     near = difflib.get_close_matches(key, known, n=1, cutoff=least_fraction) or same_in_section(key, known)
+    near = near or [each for each in known if len(each) == len(key) and sorted(each) == sorted(key)]
     longer = [each for each in known if "_" in snake and f"_{snake}_" in f"_{each}_"]  # padded_vocab_size
     if longer and (not near or edits(snake, near[0]) > 1):
         return min(longer, key=len)
@@ -123,6 +123,11 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
     if not near and DATA_TYPES.search(snake):
         near = with_other_numbers(key, known)
     return next(iter(near), None)
+
+
+def _is_in_misspelt_section(key: str, near: str) -> bool:
+    """Return whether a key and a known one have the same last part, so that only a section differs."""
+    return "." in key and key.count(".") == near.count(".") and key.split(".")[-1] == near.split(".")[-1]
 
 
 def _begins(key: str, near: str) -> bool:

@@ -195,8 +195,8 @@ class ConfigReader:
         words, text = SWITCHES | (OF_COMMANDS if self.below(LAUNCHER) else {}), str(value).lower()
         if text in words:
             return words[text]
-        meant = {"t": "true", "y": "true", "f": "false", "n": "false"}.get(text[:1], str(default).lower())
-        self.fault(key, "true or false", "the setting is either on or off", f"write {meant}")
+        right = {"t": "true", "y": "true", "f": "false", "n": "false"}.get(text[:1], str(default).lower())
+        self.fault(key, "true or false", "the setting is either on or off", f"write {right}")
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str) -> str:

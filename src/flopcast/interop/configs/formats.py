@@ -10,11 +10,14 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error, told_as
+from flopcast.files.nearest_names import nearest
 from flopcast.files.package_table import read_table, read_text
 from flopcast.files.yaml_text import Document, decoded, read_yaml
+from flopcast.interop.configs.config_reader import NO_SUCH_KEY, SLIP
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
@@ -89,7 +92,8 @@ def kind_of(document: Document) -> str | None:
     Raises
     ------
     SpecError
-        Several formats fit equally well, or the file belongs to a known program without a reader.
+        Several formats fit equally well, a format would fit if one section were spelt right, or the file
+        belongs to a known program without a reader.
     """
     program = unread_program(document.data)
     if program:
@@ -99,7 +103,23 @@ def kind_of(document: Document) -> str | None:
         allowed = "a file whose keys match only one format"
         because = "the keys of this file match both formats"
         raise SpecError([_fault(document, "format", " or ".join(names), allowed, because)])
+    if not names and (slip := _misspelt_section(document)):
+        raise SpecError([slip])
     return names[0] if names else None
+
+
+def _misspelt_section(document: Document) -> Problem | None:
+    """Return the fault of a section whose right name makes a format fit; None if there is none."""
+    sections = [key for key, inner in document.mapping.items() if isinstance(inner, dict)]
+    for name, key in product(KINDS, sections):
+        keys = KINDS[name].keys or keys_of(name)
+        for right in nearest(key, {each.split(".")[0] for each in keys.read.split()}, least_ratio=SLIP):
+            mended = {right if each == key else each: value for each, value in document.mapping.items()}
+            if right != key and _fit(replace(document, data=mended), name) != NO_FIT:
+                because, fix = NO_SUCH_KEY.format(keys.program), f"did you mean {right}?"
+                allowed, at = f"a section of {keys.program}", document.where((key,))
+                return Problem(key, None, allowed, because, fix, where=at, fault="is not known")
+    return None
 
 
 def _best(document: Document) -> list[str]:

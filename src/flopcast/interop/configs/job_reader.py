@@ -156,11 +156,12 @@ class JobReader(ConfigReader):
         if not self.faulty(key):
             allowed = "a name that `flopcast catalog models` lists, with or without its owner"
             unknown = "the catalogue has no model with this name, and flopcast downloads nothing"
-            because = unknown if name else "flopcast needs a model for a prediction"
+            given = name and (written is None or self.has(key))
+            because = unknown if given else "flopcast needs a model for a prediction"
             fix = "download the model's config.json and add --model config.json, or add --model NAME"
             if near := misspelt(name, FLAVOURS, catalog.names("models")):
                 fix = f"did you mean {near}? If not, {fix}"
-            self.fault(key, allowed, because, fix, "" if name else "is missing")
+            self.fault(key, allowed, because, fix, "" if given else MISSING)
 
     def place(self, words: tuple[str, ...], *keys: str) -> None:
         """Add placements to those of the plan; a kind of state that already has a place keeps it.
