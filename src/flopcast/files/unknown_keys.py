@@ -127,7 +127,8 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
 
 def _is_in_misspelt_section(key: str, near: str) -> bool:
     """Return whether a key and a known one have the same last part, so that only a section differs."""
-    return "." in key and key.count(".") == near.count(".") and key.split(".")[-1] == near.split(".")[-1]
+    parts, right = key.split("."), near.split(".")
+    return len(parts) == len(right) > 1 and parts[-1] == right[-1]
 
 
 def _begins(key: str, near: str) -> bool:
