@@ -132,11 +132,17 @@ CONTRADICTIONS = {
 }
 
 
+BAD = {"plan": {"tp": 3}}
+
+
 def test_what_both_jobs_contradict_each_other_in_is_told():
     for field, changes in CONTRADICTIONS.items():
         with pytest.raises(SpecError) as error:
             predict_rl({**STEP, "training": STEP["training"] | changes})
         assert field in [problem.field for problem in error.value.problems]
+        with pytest.raises(SpecError) as error:  # beside a fault of the rollout's plan
+            predict_rl({**STEP, "rollout": STEP["rollout"] | BAD, "training": STEP["training"] | changes})
+        assert {field, "rollout.plan.tensor_parallel"} <= {each.field for each in error.value.problems}
 
 
 def test_commands_of_one_job_name_the_command_that_takes_a_step(tmp_path):

@@ -216,11 +216,12 @@ def rl_request(document: Document) -> RlRequest:
     rollout = tried(lambda: checked_serving(_request(document, "rollout"), with_degree), "rollout.")
     training = tried(lambda: resolve(_request(document, "training")), "training.")
     with suppress(SpecError):  # the other settings may contradict the jobs, too
-        if rollout and training and not wrong & {"prompts", "samples"}:
+        planned = rollout or checked_serving(_request(_without_plan(document), "rollout"), with_degree)
+        if training and not wrong & {"prompts", "samples"}:
             from flopcast.requests.problem_places import with_places
 
             stated = plan or build(RlPlan, document, right)
-            problems += with_places([*_contradictions(rollout, training, stated)], document)
+            problems += with_places([*_contradictions(planned, training, stated)], document)
     if plan is None or rollout is None or training is None or problems:
         raise SpecError([_with_storage(each, rollout) for each in problems] if rollout else problems)
     unstated = {"prompts", "samples"} - plan.model_fields_set
@@ -306,6 +307,13 @@ def _of_handoff(plan: "RlPlan", rollout: "ServingJob") -> Iterator[Problem]:
 def _request(document: Document, part: str) -> JobRequest:
     """Return the request for the job in one part of the document."""
     return JobRequest(source=JobSource(document=_document(document, part)))
+
+
+def _without_plan(document: Document) -> Document:
+    """Return the document of a step whose rollout has no plan, whose faults are then reported alone."""
+    rollout = document.mapping["rollout"]
+    kept = {key: value for key, value in rollout.items() if key != "plan"}
+    return replace(document, data=document.mapping | {"rollout": kept})
 
 
 def _document(document: Document, part: str) -> Document:
