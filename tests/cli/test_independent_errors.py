@@ -30,6 +30,8 @@ MEGATRON = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --seq-length 4096 "
     "--max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 50\n"
 )
+UNEVEN = MEGATRON.replace("paralel-size 2", "parallel-size 1 --pipeline-model-parallel-size 4")
+UNEVEN = UNEVEN.replace("layers 32", "layers 30").replace("heads 32", "heads 30").replace("50", "64")
 SGLANG = (
     "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 6 "
     "--mem-fraction-static 88\n"
@@ -445,6 +447,13 @@ CASES = [
     ("explain gemm_lvel", "", [
         "add a job file, or --model NAME, such as --model llama-3-8b",
         "did you mean gemm_level[h100-sxm5-80gb]?",
+    ]),
+    ("explain tpott llama-3.1-70b --engine vllm --cluster dgx-h100:1 --plan tp=5", "", [
+        "set plan.tensor_parallel to 4", "did you mean tpot?"
+    ]),
+    ("predict run.sh --cluster dgx-h100", UNEVEN, [
+        "add --decoder-first-pipeline-num-layers 6, or write --pipeline-model-parallel-size 2",
+        "change --num-attention-heads so that heads is 32",
     ]),
     ("explain", "", [
         "add one of these words, such as flopcast explain step",

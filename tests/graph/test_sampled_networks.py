@@ -150,7 +150,9 @@ def test_a_description_is_a_job_of_its_own(tmp_path):
         file.write_text(TOY.replace(right, text), encoding="utf-8")
         with pytest.raises(SpecError) as error:
             job(model=file, size={"batch": 64}, **options)
-        assert allowed in str(error.value)
+        (problem,) = error.value.problems
+        assert allowed in problem.allowed
+        assert problem.where.rpartition(":")[2] == str(1 + TOY[: TOY.index(right)].count("\n"))
     file.write_text(TOY, encoding="utf-8")
     with pytest.raises(SpecError, match="size batch"):
         job(model=file, **options)

@@ -50,17 +50,18 @@ def _check(what: str, request: JobRequest) -> None:
         with collected(problems), suppress(InfeasibleError):
             _explained(what, request)
     elif problems and not (near or is_job or what in known):
-        problems += _misspelt(what)
+        problems += _misspelt(what, request)
     if problems:
         raise SpecError(problems)
 
 
-def _misspelt(what: str) -> list[Problem]:
+def _misspelt(what: str, request: JobRequest) -> list[Problem]:
     """Return the error of a word that explains nothing, for a request whose own job has errors.
 
     Operators and factors differ between jobs, so only those that misspell one of a usual job are errors.
     """
-    found = problems_of(lambda: _explained(what, JobRequest(model=USUAL_JOB["model"], gpus=8)))
+    usual = JobRequest(model=USUAL_JOB["model"], gpus=8, engine="vllm" if serves(request) else None)
+    found = problems_of(lambda: _explained(what, usual))
     differs = re.search(r"[.\[]", what) or what in FACTOR_KINDS
     kind = what.partition("[")[0]
     near = (each.fix[len(MEANT) : -1].partition("[")[:1] for each in found)

@@ -16,14 +16,14 @@ References
 Sampling: GraphSAGE, arXiv:1706.02216. Sizes of parts of a graph: IGB, arXiv:2302.13522.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import log, prod
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from flopcast.records import Record
-from flopcast.strict_model import NotAllowedError, StrictModel
+from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 Count = Annotated[int, Field(ge=1)]
@@ -111,14 +111,15 @@ class SampledNetwork(StrictModel):
     fixed_inputs: bool = False
     source: tuple[Mapping[str, str], ...] = ()
 
-    @model_validator(mode="after")
-    def _types_are_known(self) -> "SampledNetwork":
-        named = [self.seed, *(name for each in self.relations for name in (each.source, each.target))]
-        for name in named:
-            if name not in self.nodes:
-                allowed = f"a type of nodes: {', '.join(self.nodes)}"
-                raise NotAllowedError(allowed, f"nodes does not state how many {name!r} there are")
-        return self
+    @property
+    def unknown_types(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield the fields that name a type of nodes without a number of nodes, and the name."""
+        ends = (
+            (("relations", number, end), getattr(each, end))
+            for number, each in enumerate(self.relations)
+            for end in ("source", "target")
+        )
+        yield from (pair for pair in ((("seed",), self.seed), *ends) if pair[1] not in self.nodes)
 
     @property
     def directions(self) -> tuple["Direction", ...]:

@@ -13,6 +13,7 @@ from flopcast.errors import MEANT, Problem, SpecError, numbered, problems_of
 from flopcast.files.yaml_text import Path as Place
 from flopcast.fixes import in_words, only_value, set_to, with_text
 from flopcast.records import replace
+from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.sources import COMMAND, read_source, reader_in, source_of
@@ -31,7 +32,7 @@ WRITTEN = re.compile(
 )
 IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")
 OUTSIDE = re.compile(r"add --(env|arg) (\w+)=(\d+), with its value")  # for a script that does not set it
-ADDED = re.compile(r"add (--[a-z][\w-]*(?: [\w.-]+)*)")  # flags of a script
+ADDED = re.compile(r"add (--[a-z][\w-]*(?: [\w.-]+)*)(?:, or write .*)?")  # flags of a script
 AS_STATED = "as the file states"  # ends the fix of degrees that contradict the number of devices
 FROM_KEY = re.compile(r" \(from ([^ )]+)\) is not allowed")
 REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
@@ -49,7 +50,7 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
         return read_source(request), ()
     except SpecError as error:
         problems = error.problems
-    if len(request.files) != 1:
+    if len(request.files) != 1 or is_graph(request.files[0]):
         raise SpecError(problems)
     (word,) = request.files
     name, folder = (COMMAND, Path()) if is_command(word) else (word, Path(word).parent)

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flopcast.errors import spec_error
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.field_paths import dotted
+from flopcast.files.nearest_names import choice_fix
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.catalog import folder
@@ -115,6 +117,19 @@ def sampled_graph(document: Document, sizes: Mapping[str, int]) -> "OperatorGrap
     from flopcast.interop.graphs.symbols import BATCH, Symbols
 
     network = build(SampledNetwork, document, document.data)
+    problems = [
+        Problem(
+            field=dotted(path),
+            value=name,
+            allowed=f"a type of nodes: {', '.join(network.nodes)}",
+            because="the field nodes does not contain this type",
+            fix=choice_fix(name, {each: each for each in network.nodes}, next(iter(network.nodes))),
+            where=document.where(path),
+        )
+        for path, name in network.unknown_types
+    ]
+    if problems:
+        raise SpecError(problems)
     symbols = Symbols(given=sizes)
     seeds = symbols.value(BATCH, "the number of seeds that one device samples for a step")
     symbols.require(document.name)

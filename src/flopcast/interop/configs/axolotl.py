@@ -20,6 +20,7 @@ from flopcast.interop.configs.trainers import (
 
 ADAPTERS = {"lora": "lora", "qlora": "qlora", "": ""}
 OFFLOADING = "activation_offloading"
+STEPS, WHOLE_BATCH = "gradient_accumulation_steps", "batch_size"
 RL, REWARD, OWN_REFERENCE = "rl", "reward_model", "rl_adapter_ref_model"
 
 
@@ -42,6 +43,12 @@ def read(reader: JobReader) -> None:
     packing = "sample_packing"
     reader.note_lengths(packing if reader.has(packing) else "sequence_len", reader.flag(packing))
     kind = _learns_from(reader)
+    if reader.has(WHOLE_BATCH):
+        given = f"{STEPS}: {max(reader.count(WHOLE_BATCH, 1) // reader.count('micro_batch_size', 1), 1)}"
+        written = f"{WHOLE_BATCH}: {reader.raw(WHOLE_BATCH)}"
+        fix = f"remove {WHOLE_BATCH}" if reader.has(STEPS) else f"write {given} in place of {written}"
+        because = f"Axolotl accepts only one of {STEPS} and {WHOLE_BATCH}, and recommends the first"
+        reader.fault(WHOLE_BATCH, f"{STEPS}, without {WHOLE_BATCH}", because, fix)
     read_training(reader, sequences=PAIR if kind in PAIRED else 1, usual_micro=1)
     _adapter(reader)
     own = kind in ("reference", "kto") and reader.flag(OWN_REFERENCE)
