@@ -578,6 +578,9 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
             "--fp8-format hybrid --fp8-param-gather --first-last-layers-bf16",
             {"narrow": {"narrow_parameters": True, "wide_first_blocks": 1, "wide_last_blocks": 1}},
         ),
+        ("--fp8-format hybrid --fp8-dot-product-attention", {"narrow": {"attention": True}}),
+        ("--fp8-format hybrid --fp8-multi-head-attention", {"narrow": {"attention": True}}),
+        ("--fp8-format hybrid --fp8-recipe mxfp8 --fp8-output-proj", {"narrow": {"output_layer": True}}),
         ("--fp8-format hybrid --keep-mtp-spec-in-bf16", {"narrow": {"wide_mtp": True}}),
         ("--fp8-format hybrid --disable-parameter-transpose-cache", {"narrow": {"weight_caching": False}}),
         (

@@ -58,8 +58,10 @@ def stack_of(reader: JobReader, optimizer: str, switched: dict[str, object]) -> 
     waits = not (interleaved and reader.flag("model.overlap_p2p_comm"))
     if waits and reader.count("model.pipeline_model_parallel_size") > 1:
         changes["pipeline"] = {"transfers": "batched"}
-    if reader.flag("model.fp8_params"):
-        changes["narrow"] = {"narrow_parameters": True}
+    attention = map(reader.flag, ("model.fp8_dot_product_attention", "model.fp8_multi_head_attention"))
+    narrow = {"narrow_parameters": reader.flag("model.fp8_params"), "attention": any([*attention])}
+    if any(narrow.values()):
+        changes["narrow"] = {name: True for name, value in narrow.items() if value}
     return changes
 
 

@@ -16,7 +16,7 @@ from flopcast.interop.megatron import offload
 from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY, WORDS
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.interop.megatron.plan import EXCHANGE, MODULES_FLAG, STRATEGY
-from flopcast.interop.megatron.precision import ENDS, KEPT, UNCACHED, WIDE_ENDS, WIDE_MTP
+from flopcast.interop.megatron.precision import ATTENTION, ENDS, KEPT, OUTPUT, UNCACHED, WIDE_ENDS, WIDE_MTP
 from flopcast.interop.megatron.stack import LOSS, LOSS_KERNEL, NEWEST
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
@@ -283,6 +283,8 @@ def _narrow(job: Job) -> Flags:
     return [
         *([KEPT] if own.narrow_parameters else []),
         *([] if own.weight_caching else [UNCACHED]),
+        *([ATTENTION] if own.attention else []),
+        *([OUTPUT] if own.output_layer else []),
         *([WIDE_MTP] if own.wide_mtp and job.model.mtp else []),
         *([WIDE_ENDS, *(f"{flag} {getattr(own, name)}" for name, flag in ENDS.items())] if ends else []),
     ]

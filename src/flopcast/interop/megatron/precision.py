@@ -14,6 +14,8 @@ FLAGS = ("--fp4-format", "--fp8-format", *OLD_FP8, "--fp16", "--bf16")
 KEPT = "--fp8-param-gather"
 WIDE_ENDS = "--first-last-layers-bf16"
 WIDE_MTP = "--keep-mtp-spec-in-bf16"
+ATTENTION, OUTPUT = "--fp8-dot-product-attention", "--fp8-output-proj"
+WHOLE_ATTENTION = "--fp8-multi-head-attention"  # as ATTENTION, also without the casts around it
 UNCACHED = "--disable-parameter-transpose-cache"
 ENDS = {
     "wide_first_blocks": "--num-layers-at-start-in-bf16",
@@ -49,12 +51,16 @@ def narrow_changes(arguments: Arguments) -> dict[str, object]:
     """Return the stack's settings around 8-bit products.
 
     They are the number of first and last blocks that stay in bf16, one at each end by default, whether
-    multi-token prediction does, weights that are kept only in 8 bits, and weights that are transposed
-    again in each micro-batch.
+    multi-token prediction does, weights that are kept only in 8 bits, weights that are transposed again in
+    each micro-batch, and whether attention and the output layer compute in 8 bits.
     """
     changes: dict[str, object] = {"narrow_parameters": True} if arguments.has(KEPT) else {}
     if arguments.has(UNCACHED):
         changes["weight_caching"] = False
+    if arguments.has(ATTENTION, WHOLE_ATTENTION):
+        changes["attention"] = True
+    if arguments.has(OUTPUT):
+        changes["output_layer"] = True
     if arguments.has(WIDE_MTP):
         changes["wide_mtp"] = True
     if arguments.has(WIDE_ENDS):
