@@ -9,6 +9,7 @@ and GeneratedTokens (Azure/AzurePublicDataset, 2023 and 2024); Timestamp, Reques
 """
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class Columns(Record, kw_only=False):
     hashes: int | None
     block_tokens: int  # of one hash
     number: int  # of columns
+    names: Mapping[str, str]  # of the columns of arrivals, prompt and output tokens
 
 
 def columns_of(header: str, rules: Rules) -> tuple[Columns, list[Problem]]:
@@ -82,7 +84,14 @@ def columns_of(header: str, rules: Rules) -> tuple[Columns, list[Problem]]:
     hashed = [(place, match) for place, name in enumerate(names) if (match := _HASHES.fullmatch(name))]
     place, block = (hashed[0][0], int(hashed[0][1][1])) if hashed else (None, 1)
     number = len(names)
-    return Columns(arrival, prompt, output, hashes=place, block_tokens=block, number=number), problems
+    written = [name.strip().strip('"') for name in header.split(",")]
+    named = {
+        "arrival": written[arrival],
+        "prompt_tokens": written[prompt],
+        "output_tokens": written[output],
+    }
+    columns = Columns(arrival, prompt, output, hashes=place, block_tokens=block, number=number, names=named)
+    return columns, problems
 
 
 def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
@@ -100,9 +109,9 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
     if short:
         raise SpecError(_short(rules, int(numbers[row]), cells[row], columns) for row in short[:MOST_SHOWN])
     faults: list[Problem] = []
-    arrival_s = _column(cells, columns.arrival, numbers, "arrival", rules, faults)
-    prompts = _column(cells, columns.prompt, numbers, "prompt_tokens", rules, faults)
-    outputs = _column(cells, columns.output, numbers, "output_tokens", rules, faults)
+    arrival_s = _column(cells, columns, numbers, "arrival", rules, faults)
+    prompts = _column(cells, columns, numbers, "prompt_tokens", rules, faults)
+    outputs = _column(cells, columns, numbers, "output_tokens", rules, faults)
     if faults:
         right = np.isfinite(arrival_s) & _are_counts(prompts) & _are_counts(outputs)
         numbers, arrival_s = numbers[right], arrival_s[right]
@@ -128,6 +137,7 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
         output_tokens=output,
         segments=segments,
         segment_ids=ids,
+        names=columns.names,
         segment_tokens=tokens,
     )
     if faults:
@@ -144,13 +154,19 @@ def block_tokens(prompt: Integers, segments: Integers, block: int) -> Integers:
 
 
 def _column(
-    cells: list[list[str]], place: int, lines: Integers, name: str, rules: Rules, faults: list[Problem]
+    cells: list[list[str]],
+    columns: Columns,
+    lines: Integers,
+    name: str,
+    rules: Rules,
+    faults: list[Problem],
 ) -> Counts:
     """Return a column as numbers, which are whole numbers if they count tokens; calendar times become
     seconds.
 
     Cells that are neither become `faults`, at most MOST_SHOWN of them.
     """
+    place: int = getattr(columns, name.removesuffix("_tokens"))
     texts = [each[place] for each in cells]
     dated = name == "arrival" and any(":" in text for text in texts)
     if dated:
@@ -167,7 +183,7 @@ def _column(
             allowed, because = "a number, or a date and a time", "this column contains times"
             noun = "a date and a time" if dated else "a number"
         fix = f"write {noun} in this cell, or remove the line"
-        field, shown = f"{rules.field} {name}", wrong[:MOST_SHOWN]
+        field, shown = f"{rules.field} {columns.names[name]}", wrong[:MOST_SHOWN]
         faults += (
             Problem(field, texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}") for row in shown
         )

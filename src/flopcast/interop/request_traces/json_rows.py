@@ -88,6 +88,7 @@ class _Gathered:
 
     def __init__(self) -> None:
         self._requests: list[_Request] = []
+        self._names: dict[str, str] = {}
 
     def _column(self, name: str) -> Integers:
         return np.array([getattr(each, name) for each in self._requests], dtype=np.intp)
@@ -112,6 +113,7 @@ class _Gathered:
             segment_tokens=np.where(kept > 0, kept, block_tokens(prompt, segments, BLOCK_TOKENS)),
             after=self._column("after") if chained else None,
             keep=keep if chained else None,
+            names=self._names,
         )
 
     def request(self, line: int, data: Mapping[str, object], rules: Rules) -> list[Problem]:
@@ -127,8 +129,8 @@ class _Gathered:
             Name of the trace and its file, for messages.
         """
         problems, values, where = [], [], f"{rules.path}:{line}"
-        for keys in (PROMPTS, OUTPUTS):
-            key = next((key for key in keys if key in data), keys[0])
+        for name, keys in (("prompt_tokens", PROMPTS), ("output_tokens", OUTPUTS)):
+            key = self._names[name] = next((key for key in keys if key in data), keys[0])
             value = data.get(key)
             if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _WIDEST:
                 allowed = f"a whole number under one of the keys {', '.join(keys)}"
@@ -143,6 +145,7 @@ class _Gathered:
             else:
                 values.append(value)
         time = next((key for key in TIMES if key in data), "")
+        self._names |= {"arrival": time} if time else {}
         at = data.get(time, NO_TIME)
         if isinstance(at, bool) or not isinstance(at, (int, float)) or (time and not abs(at) < 1e300):
             because, fix = "this key is the arrival time of the request", "write a number"

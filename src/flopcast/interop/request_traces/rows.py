@@ -4,14 +4,14 @@ Answers: are these times and lengths possible, and which line is wrong?
 Elsewhere: reading them (csv_rows.py, json_rows.py), joining parts (reader.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.errors import Problem
-from flopcast.records import Record
+from flopcast.records import Record, field
 
 MOST_SHOWN = 10  # faulty lines that one error names
 NO_TIME = float("nan")
@@ -21,7 +21,7 @@ class Rows(Record, eq=False):
     """Requests in the order of their lines, arrays of shape (rows,) unless stated.
 
     `after` and `keep` are None, and `segments` is 0 everywhere, if requests have no conversations and no
-    shared prefixes.
+    shared prefixes. `names` are the names that the file gives to arrivals, prompt and output tokens.
     """
 
     lines: Integers  # the number of the line of each request
@@ -33,6 +33,7 @@ class Rows(Record, eq=False):
     segment_tokens: Integers  # (segments of all,)
     after: Integers | None = None  # the row of the turn before, -1 if none
     keep: Integers | None = None  # the segment that keeps the context, -1 if none
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 class Rules(Record):
@@ -64,8 +65,8 @@ def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
         because = "earlier requests of the trace have no arrival time"
         yield from _named(~untimed, rows, rules, "arrival", "no time", because, fix, rows.arrival_s)
     elif np.isfinite(before_s) or not untimed.all():
-        fix = "give either every request of the trace an arrival time, or no request"
-        because = "other requests of the trace have an arrival time"
+        named = rows.names.get("arrival", "an arrival time")
+        fix, because = f"add {named} to this request", "other requests of the trace have an arrival time"
         yield from _named(untimed, rows, rules, "arrival", "a time", because, fix)
     for name, values in (("prompt_tokens", rows.prompt_tokens), ("output_tokens", rows.output_tokens)):
         because = "a request has at least one token of prompt and of output"
@@ -110,7 +111,7 @@ def _named(
     """Yield a problem for each wrong row, up to MOST_SHOWN."""
     for row in np.flatnonzero(wrong)[:MOST_SHOWN].tolist():
         where = f"{rules.path}:{rows.lines[row]}"
-        field = f"{rules.field} {name}"
+        named = f"{rules.field} {rows.names.get(name, name)}"
         fault = "is missing" if values is None else ""
         value = None if values is None else values[row].item()
-        yield Problem(field, value, allowed, because, fix, where=where, fault=fault)
+        yield Problem(named, value, allowed, because, fix, where=where, fault=fault)
