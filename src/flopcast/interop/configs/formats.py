@@ -17,7 +17,7 @@ from flopcast.errors import Problem, SpecError, spec_error, told_as
 from flopcast.files.nearest_names import nearest
 from flopcast.files.package_table import read_table, read_text
 from flopcast.files.yaml_text import Document, decoded, read_yaml
-from flopcast.interop.configs.config_reader import NO_SUCH_KEY, SLIP
+from flopcast.interop.configs.config_reader import LAUNCHER, NO_SUCH_KEY, SLIP
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
@@ -265,6 +265,10 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         raise SpecError([_fault(document, "document", found, allowed, because, "has no keys")])
     one = KINDS[kind]
     keys = one.keys or keys_of(kind)
+    launcher = document.data.get(LAUNCHER)
+    script = str(launcher.get("program")) if isinstance(launcher, dict) else ""
+    if keys.program_of_scripts and script.endswith(".py"):
+        keys = replace(keys, program=keys.program_of_scripts)
     reader = JobReader(one.prepared(one.renamed(document), options), keys, options)
     one.read(reader)
     with told_as(lambda problem: _in_syntax(problem, document.name)):

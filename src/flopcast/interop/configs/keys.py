@@ -30,6 +30,10 @@ class Keys(Record):
     ----------
     program : str
         The program that reads such a file, as error messages name it.
+    program_of_scripts : str
+        The program that reads these settings of a Python script that a command starts, if it is another.
+    with_file : bool
+        Whether a job may also have a file with settings of DeepSpeed.
     read : str
         Keys that the reader uses, separated by blanks.
     free : mapping
@@ -50,6 +54,8 @@ class Keys(Record):
     """
 
     program: str
+    program_of_scripts: str = ""
+    with_file: bool = False
     read: str = ""
     free: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)

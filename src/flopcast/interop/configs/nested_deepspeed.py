@@ -30,7 +30,6 @@ STAGES = (  # in the name of a file; that of a training may stand before ZeRO's,
 OFFLOAD = re.compile(  # and of which states, if it says so; not no_offload
     r"(?<!no)(?<!no[-_])(?<!non[-_])(?<!wo[-_])(?<!without[-_])offload(?:[-_]?(opt|param))?", re.IGNORECASE
 )
-WITH_FILE = ("TRL", "LLaMA-Factory")  # programs whose job may consist of several files
 # more than a stage
 OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+|partial|nvme", re.IGNORECASE)
 
@@ -93,7 +92,7 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
         fix = "write the content of that file in place of the path"
         if reader.keys.program == "ms-swift" and not {"/", ".", "$"} & {*path}:
             fix, because = "write zero3", "ms-swift publishes no settings with this name"
-        if reader.keys.program in WITH_FILE:
+        if reader.keys.with_file:
             fix = f"give this file, too: flopcast predict {reader.document.name} {path}"
         if not reader.faulty("deepspeed"):
             allowed = (

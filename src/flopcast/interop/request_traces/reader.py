@@ -92,7 +92,7 @@ def read_request_trace(
     rules = Rules(path=path, field=FIELD, longest_tokens=longest_tokens)
     parse: Callable[[Lines], Rows] | None = None
     parts: list[Rows] = []
-    size, before_s, estimated = 0, -np.inf, False
+    size, before_s, estimated, names = 0, -np.inf, False, dict[str, str]()
     for chunk in chunks(path, FIELD):
         lines, texts = chunk, chunk.texts
         if parse is None:
@@ -106,6 +106,8 @@ def read_request_trace(
         problems = [*misnamed]
         with collected(problems):
             rows = parse(lines)
+            names |= rows.names
+            rows = replace(rows, names=names)
             if len(rows.lines):
                 problems += row_problems(rows, rules, before_s)
         if problems:
