@@ -54,6 +54,16 @@ def test_a_change_of_two_files_changes_both(jobs):
     assert ratio_of(plain, again, "plan.recompute=full") == 1.0
 
 
+def test_the_fix_of_one_job_changes_no_option_of_both(tmp_path, jobs):
+    small = tmp_path / "small.yaml"
+    small.write_text(JOB.replace("dp: 8", "dp: 16"))
+    ended = flopcast("compare", jobs[0], small)
+
+    assert "use --gpus" in flopcast("predict", small).err
+    assert "use --gpus" not in ended.err
+    assert "change its cluster to 16 devices" in ended.err
+
+
 def test_options_are_a_job_without_a_file():
     words = ("--model", "megatron-1.7b", "--cluster", "dgx-a100:1", "--stack", "megatron-2022")
 

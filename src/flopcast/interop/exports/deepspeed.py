@@ -69,7 +69,7 @@ def export_deepspeed(job: Job) -> Exported:
     64
     """
     if (stages := job.plan.pipeline_parallel) > 1:  # the engine would take its ranks for replicas
-        edit = "add plan.pipeline_parallel=1"
+        edit = f"add plan.pipeline_parallel=1 plan.data_parallel={stages * job.plan.data_parallel}"
         raise SpecError([not_expressible("plan.pipeline_parallel", stages, "1", TARGET, edit)])
     if job.plan.zero == 0 and job.plan.precision != "fp16" and job.plan.data_parallel > 1:
         allowed = "1, 2 or 3, because the job is in bf16"
