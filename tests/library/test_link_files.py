@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.requests.job_files import job_of
@@ -77,3 +79,15 @@ def test_a_fault_of_the_matrix_hides_no_other_fault_of_the_cluster():
         fields = {each.field for each in error.problems}
 
     assert fields == {"links.file[0][1]", "cluster.jitter.ratio"}
+
+
+def test_a_fault_of_the_matrix_hides_neither_its_unit_nor_the_rules_of_the_job():
+    wrong = {
+        "unit: GB/s": ("unit: GBps", "cluster.tiers[1].links.unit"),
+        "gbs=12": ("gbs=10", "plan.global_batch"),
+    }
+    for right, (text, field) in wrong.items():
+        document = read_yaml(JOB.replace(right, text).encode(), "job.yaml")
+        with pytest.raises(SpecError) as error:
+            job_of(document, lambda _path, _most: b"0,-20,10\n15,0,20\n20,12,0\n")
+        assert [each.field for each in error.value.problems] == ["links.file[0][1]", field]

@@ -20,7 +20,7 @@ from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.fixes import set_to, write
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
-from flopcast.library.link_files import with_links
+from flopcast.library.link_files import with_links, with_rest
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
 from flopcast.records import Record
@@ -127,7 +127,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
 
 def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
     """Return the result of `_described` for a job that breaks no rule. No plan is chosen."""
-    job, document, fixed = _described(document, read)
+    job, document, fixed = with_rest(_described, document, read, checked_job)
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
     job = with_divided_blocks(_with_lists(job, document)) if fixed is None else job
