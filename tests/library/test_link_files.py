@@ -6,7 +6,7 @@ import pytest
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document, read_yaml
-from flopcast.requests.job_files import job_of
+from flopcast.requests.job_files import job_of, open_job_of
 
 JOB = """
 model: llama-3-8b
@@ -84,10 +84,11 @@ def test_a_fault_of_the_matrix_hides_no_other_fault_of_the_cluster():
 def test_a_fault_of_the_matrix_hides_neither_its_unit_nor_the_rules_of_the_job():
     wrong = {
         "unit: GB/s": ("unit: GBps", "cluster.tiers[1].links.unit"),
-        "gbs=12": ("gbs=10", "plan.global_batch"),
+        "tp=8": ("tp=8 precision=fp8", "plan.precision"),
     }
     for right, (text, field) in wrong.items():
         document = read_yaml(JOB.replace(right, text).encode(), "job.yaml")
-        with pytest.raises(SpecError) as error:
-            job_of(document, lambda _path, _most: b"0,-20,10\n15,0,20\n20,12,0\n")
-        assert [each.field for each in error.value.problems] == ["links.file[0][1]", field]
+        for read_job in (job_of, open_job_of):
+            with pytest.raises(SpecError) as error:
+                read_job(document, lambda _path, _most: b"0,-20,10\n15,0,20\n20,12,0\n")
+            assert [each.field for each in error.value.problems] == ["links.file[0][1]", field]

@@ -9,26 +9,23 @@ A CSV file has one line for each node that sends and one number for each node th
 import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from flopcast.errors import Problem, SpecError, collected, problems_of
+from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.library.edits import merged
-from flopcast.records import replace
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.link_matrix import MOST_FAULTS, matrix_faults
 
 MOST_BYTES = 20_000_000
 YAML_ENDINGS = (".yaml", ".yml", ".json")
 FIELD = "links.file"
 EXAMPLE = [[0.0, 1.0], [1.0, 0.0]]
-Described = TypeVar("Described")
 Rows = list[list[float]]
-ReadFile = Callable[[Path, int], bytes]
 Lines = list[int]  # of each row
 
 
 def with_links(
-    data: dict[str, object], document: Document, read: ReadFile
+    data: dict[str, object], document: Document, read: Callable[[Path, int], bytes]
 ) -> tuple[dict[str, object], list[Problem]]:
     """Return a job with the measured links from the files that the tiers of its cluster name, and faults.
 
@@ -64,35 +61,15 @@ def with_links(
     return data | {"cluster": cluster}, problems
 
 
-def with_rest(
-    describe: Callable[[Document, ReadFile], Described],
-    document: Document,
-    read: ReadFile,
-    check: Callable[[Document, ReadFile], object],
-) -> Described:
-    """Return what `describe` returns for a job.
-
-    Raises
-    ------
-    SpecError
-        Its faults. If all of them are in files of measured links, those of the job without links follow.
-    """
-    try:
-        return describe(document, read)
-    except SpecError as error:
-        problems = error.problems
-    cluster = document.mapping.get("cluster")
-    if isinstance(cluster, dict) and all(each.field.startswith(FIELD) for each in problems):
-        tiers = cluster["tiers"]
-        places = range(len(tiers)) if isinstance(tiers, list) else tiers
-        for place in places:
-            tiers = merged(tiers, {str(place): {"links": None}})
-        rest = replace(document, data=document.mapping | {"cluster": cluster | {"tiers": tiers}})
-        problems = (*problems, *problems_of(lambda: check(rest, read)))
-    raise SpecError(problems)
+def without_links(cluster: Cluster) -> Cluster:
+    """Return a cluster without measured links, whose other parts can then be checked."""
+    tiers = [tier.model_copy(update={"links": None}) for tier in cluster.tiers]
+    return cluster.model_copy(update={"tiers": tuple(tiers)})
 
 
-def _read(name: str, document: Document, at: tuple[str | int, ...], read: ReadFile) -> Rows:
+def _read(
+    name: str, document: Document, at: tuple[str | int, ...], read: Callable[[Path, int], bytes]
+) -> Rows:
     """Return the rows of one file."""
     from flopcast.files.named_files import read_named
 

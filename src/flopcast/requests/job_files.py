@@ -20,7 +20,7 @@ from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.fixes import set_to, write
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
-from flopcast.library.link_files import with_links, with_rest
+from flopcast.library.link_files import with_links, without_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
 from flopcast.records import Record
@@ -126,14 +126,17 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
 
 
 def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
-    """Return the result of `_described` for a job that breaks no rule. No plan is chosen."""
-    job, document, fixed = with_rest(_described, document, read, checked_job)
+    """Return the first three results of `_described` for a job that breaks no rule. No plan is chosen."""
+    job, document, fixed, problems = _described(document, read)
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
-    job = with_divided_blocks(_with_lists(job, document)) if fixed is None else job
-    faults = faults_of_whole if fixed is None else partial(unmendable, fixed=fixed)
-    if problems := faults(job):
-        raise SpecError(with_places(with_stacks(problems, job, faults), document))
+    with collected(problems):
+        job = with_divided_blocks(_with_lists(job, document)) if fixed is None else job
+        faults = faults_of_whole if fixed is None else partial(unmendable, fixed=fixed)
+        if broken := faults(job):
+            raise SpecError(with_places(with_stacks(broken, job, faults), document))
+    if problems:
+        raise SpecError(problems)
     return job, document, fixed
 
 
@@ -161,7 +164,7 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
     SpecError
         The job has faults that no plan can fix.
     """
-    job, document, fixed = _described(document, read)
+    job, document, fixed, problems = _described(document, read)
     given = None
     if fixed is None:
         given = job.plan if is_whole(job) and not check(job) else None
@@ -169,16 +172,20 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
         named = [name for name in OF_TRAINING if name != "global_batch" or name in stated]
         fixed = {name: getattr(job.plan, name) for name in named}
         job = job.model_copy(update={"plan": Plan(**fixed)})
-    if problems := unmendable(job, fixed):
-        raise SpecError(with_places(problems, document))
+    problems += with_places(unmendable(job, fixed), document)
+    if problems:
+        raise SpecError(problems)
     return OpenJob(job=job, settled=fixed, given=given)
 
 
-def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
+def _described(
+    document: Document, read: ReadFile
+) -> tuple[Job, Document, dict[str, object] | None, list[Problem]]:
     """Return the job that a document describes, each part valid by itself, and the document in long names.
 
     Where the plan is "auto", or missing, the third value holds the fields that are settled all the same,
-    and the job's plan is a placeholder.
+    and the job's plan is a placeholder. The fourth value holds the errors of files of measured links. If
+    there are any, the job has no measured links, and can still be checked against the rules.
 
     Each part is built even if an earlier part has errors, so that the errors of all parts are reported. A
     part with errors is not also reported as missing.
@@ -196,8 +203,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     except SpecError as error:
         problems += error.problems
         data["plan"] = merged(data["plan"], {"schedule": AUTO})  # reported: the rest is checked without it
-    data, found = with_links(data, document, read)
-    problems += found
+    data, of_links = with_links(data, document, read)
     try:
         in_long_names(document, "batch", data.get("batch"))  # errors use the name that was written
     except SpecError as error:
@@ -222,11 +228,13 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     if problems:
         from flopcast.files.misplaced_keys import with_sections
 
-        raise SpecError(with_sections(problems, document, Job))
+        raise SpecError(with_sections([*of_links, *problems], document, Job))
+    if of_links:
+        job = job.model_copy(update={"cluster": without_links(job.cluster)})
     if fixed is None:
-        return job, document, None
+        return job, document, None, of_links
     names = (*fixed, *(RECOMPUTE_FIELDS if "recompute" in fixed else ()))  # which one word may settle
-    return job, document, {name: getattr(job.plan, name) for name in dict.fromkeys(names)}
+    return job, document, {name: getattr(job.plan, name) for name in dict.fromkeys(names)}, of_links
 
 
 def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
