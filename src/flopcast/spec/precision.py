@@ -57,6 +57,8 @@ class Recipe(Record):
         Whether parameters that are stored in low precision are also gathered in low precision after other
         ranks have updated them. This is false for recipes whose second layout is cast from 16-bit elements:
         these parameters are gathered in 16 bits and then cast.
+    for_output_layer : bool
+        Whether Megatron-Core can also use the recipe for the output layer.
     source : str
         Source of these facts. `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine;
         `low_precision_updates`: Megatron-Core, core/distributed: buffers of 8-bit parameters hold their
@@ -71,6 +73,7 @@ class Recipe(Record):
     agrees: Literal["stage", "tensor", ""] = ""
     both_layouts: bool = True
     low_precision_updates: bool = True
+    for_output_layer: bool = False
     source: str
 
 
@@ -100,6 +103,7 @@ RECIPES: dict[str, Recipe] = {
     "mxfp8": Recipe(
         format="mxfp8",
         low_precision_updates=False,
+        for_output_layer=True,
         source=f"arXiv:2506.08027, section 3; MXFP8BlockScaling: {TE}/tensor/mxfp8_tensor.py",
     ),
     "nvfp4": Recipe(  # stochastic rounding happens inside the passes of the cast
@@ -212,7 +216,8 @@ class NarrowProducts(StrictModel):
         the scales of the recipe apply to blocks, and FP8 otherwise.
     output_layer : bool
         Whether the GEMMs of the output layer have the format of the recipe (Megatron-Core's
-        `fp8_output_proj`, which supports only mxfp8).
+        `fp8_output_proj`). It has an effect only under mxfp8, the only recipe that Megatron-Core supports
+        there.
     """
 
     narrow_parameters: bool = False

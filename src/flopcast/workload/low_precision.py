@@ -84,7 +84,7 @@ def _on_request(items: tuple[Item, ...], recipe: Recipe, stack: NarrowProducts) 
     """Return items in which the recipe also applies to attention and to the output layer, if a stack says
     so.
     """
-    if stack.output_layer:
+    if stack.output_layer and recipe.for_output_layer:
         items = tuple(replace(item, wide=False) if item.component == "head" else item for item in items)
     if stack.attention:
         items = tuple(each for item in items for each in _narrow_attention(item, recipe))

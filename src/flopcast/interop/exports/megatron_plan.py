@@ -277,14 +277,14 @@ def _states(job: Job) -> Flags:
 
 def _narrow(job: Job) -> Flags:
     own = job.stack.narrow
-    if job.plan.precision not in RECIPES:
+    if (recipe := RECIPES.get(job.plan.precision)) is None:
         return []
     ends = own.wide_first_blocks or own.wide_last_blocks
     return [
         *([KEPT] if own.narrow_parameters else []),
         *([] if own.weight_caching else [UNCACHED]),
         *([ATTENTION] if own.attention else []),
-        *([OUTPUT] if own.output_layer else []),
+        *([OUTPUT] if own.output_layer and recipe.for_output_layer else []),
         *([WIDE_MTP] if own.wide_mtp and job.model.mtp else []),
         *([WIDE_ENDS, *(f"{flag} {getattr(own, name)}" for name, flag in ENDS.items())] if ends else []),
     ]

@@ -11,6 +11,7 @@ from flopcast.interop.megatron.job_builder import JobBuilder
 
 OLD_FP8 = ("--fp8-hybrid", "--fp8-e4m3")
 FLAGS = ("--fp4-format", "--fp8-format", *OLD_FP8, "--fp16", "--bf16")
+RECIPE = "--fp8-recipe"
 KEPT = "--fp8-param-gather"
 WIDE_ENDS = "--first-last-layers-bf16"
 WIDE_MTP = "--keep-mtp-spec-in-bf16"
@@ -35,12 +36,12 @@ def read_precision(args: JobBuilder) -> None:
         because = "flopcast does not yet support training in fp32 with Megatron-LM"
         args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")
     precision = "fp16" if args.has("--fp16") else "bf16"
-    recipe = args.choice("--fp8-recipe", "fp8")
+    recipe = args.choice(RECIPE, "fp8")
     if args.has("--fp8-format", *OLD_FP8):
         args.choice("--fp8-format", "hybrid")
         precision = recipe
-    elif args.has("--fp8-recipe"):
-        args.assume("--fp8-recipe has no effect without --fp8-format", "--fp8-recipe")
+    elif args.has(RECIPE):
+        args.assume(f"{RECIPE} has no effect without --fp8-format", RECIPE)
     if args.has("--fp4-format"):
         args.choice("--fp4-format", "e2m1")
         precision = args.choice("--fp4-recipe", "nvfp4")
@@ -61,6 +62,9 @@ def narrow_changes(arguments: Arguments) -> dict[str, object]:
         changes["attention"] = True
     if arguments.has(OUTPUT):
         changes["output_layer"] = True
+        if arguments.choice(RECIPE, "fp8") != "mxfp8":
+            because = "Megatron-LM computes the output layer in 8 bits only with this recipe"
+            arguments.fault(OUTPUT, True, f"{RECIPE} mxfp8", because, f"remove {OUTPUT}")
     if arguments.has(WIDE_MTP):
         changes["wide_mtp"] = True
     if arguments.has(WIDE_ENDS):
