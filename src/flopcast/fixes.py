@@ -94,6 +94,15 @@ def with_text(fix: str, text: str) -> str:
     return Fix(text, fix.edits, fix.part, fix.is_example) if isinstance(fix, Fix) else text
 
 
+def with_gpus_as(fix: str, words: str) -> str:
+    """Return a fix whose option --gpus is replaced by words, in which "{}" stands for its number.
+
+    >>> with_gpus_as("set dp to 8, or use --gpus 16", "change its cluster to {} devices")
+    'set dp to 8, or change its cluster to 16 devices'
+    """
+    return with_text(fix, re.sub(r"use --gpus (\d+)", lambda found: words.format(found[1]), fix))
+
+
 def such_as(name: str, value: object) -> Fix:
     """Return the fix that sets a field to a usual value, as one of many that are allowed."""
     return Fix(f"set {name} to a value such as {value}", ({name: value},), is_example=True)

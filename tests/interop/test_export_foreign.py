@@ -176,6 +176,7 @@ def test_stages_and_recipes_are_none_of_deepspeed():
     piped = job_with(MODEL, "dp=8 pp=2 gbs=64 zero=1", "megatron-core")
     narrow = job_with(MODEL, "dp=64 gbs=64 zero=1 precision=fp8", "megatron-core", "dgx-h100:8")
 
+    assert "plan.pipeline_parallel" in refused(export_deepspeed, piped)
     with pytest.raises(SpecError, match=r"add plan\.pipeline_parallel=1 plan\.data_parallel=16"):
         export_deepspeed(piped)
     assert "plan.precision" in refused(export_deepspeed, narrow)

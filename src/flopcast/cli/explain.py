@@ -56,11 +56,15 @@ def _check(what: str, request: JobRequest) -> None:
 
 
 def _misspelt(what: str, request: JobRequest) -> list[Problem]:
-    """Return the error of a word that explains nothing, for a request whose own job has errors.
+    """Return the error of a word that names no number of a prediction, for a request whose job has errors.
 
-    Operators and factors differ between jobs, so only those that misspell one of a usual job are errors.
+    Operators and factors differ between jobs. Their names are errors only if they misspell one of a usual
+    job.
     """
-    usual = JobRequest(model=USUAL_JOB["model"], gpus=8, engine="vllm" if serves(request) else None)
+    from flopcast.requests.serving_request import USUAL_ENGINE
+
+    engine = USUAL_ENGINE if serves(request) else None
+    usual = JobRequest(model=USUAL_JOB["model"], gpus=8, engine=engine)
     found = problems_of(lambda: _explained(what, usual))
     differs = re.search(r"[.\[]", what) or what in FACTOR_KINDS
     kind = what.partition("[")[0]

@@ -126,7 +126,7 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
 
 
 def _is_in_misspelt_section(key: str, near: str) -> bool:
-    """Return whether a key and a known one have the same last part, so that only a section differs."""
+    """Return whether a key and a known key differ only in the names of their sections."""
     parts, right = key.split("."), near.split(".")
     return len(parts) == len(right) > 1 and parts[-1] == right[-1]
 

@@ -113,7 +113,7 @@ class SampledNetwork(StrictModel):
 
     @property
     def unknown_types(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield the fields that name a type of nodes without a number of nodes, and the name."""
+        """Yield the path of each field that names a type of nodes missing from `nodes`, and this type."""
         ends = (
             (("relations", number, end), getattr(each, end))
             for number, each in enumerate(self.relations)

@@ -346,5 +346,6 @@ def _part(key: str, value: object, source: Document, at: Path, problems: list[Pr
         problems.append(unknown_name(kind, base, dotted(at), source.where(at)))
         return value
     if isinstance(value, dict):
-        return merged(document(kind, base).data, {x: y for x, y in value.items() if x != "base"})
+        changes = {name: change for name, change in value.items() if name != "base"}
+        return merged(document(kind, base).data, changes)
     return {"devices": device, "hosts": host, "prices": price}[kind](base)

@@ -5,14 +5,13 @@ Elsewhere: errors of a document (accepted_fixes.py), the errors of options that 
 (cli/every_error.py).
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flopcast.errors import MEANT, Problem, SpecError, collected
 from flopcast.files.inputs import exists, similar_files
 from flopcast.files.nearest_names import alternatives
-from flopcast.fixes import with_text
+from flopcast.fixes import with_gpus_as
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import check_training
@@ -41,13 +40,12 @@ def check_each(
 
 
 def _of_one_job(problem: Problem, given: set[str]) -> Problem:
-    """Return a problem of one of several jobs; its fix names no option that also changes the other jobs.
+    """Return a problem of one of several jobs, with a fix that changes only this job.
 
-    The fix of a missing job file proposes no file that is another job.
+    If a job file does not exist, the fix does not propose the file of another job.
     """
-    if len(given) > 1 and (wanted := re.search(r"use --gpus (\d+)", problem.fix)):
-        text = problem.fix.replace(wanted[0], f"change its cluster to {wanted[1]} devices")
-        return replace(problem, fix=with_text(problem.fix, text))
+    if len(given) > 1:  # --gpus changes all jobs
+        problem = replace(problem, fix=with_gpus_as(problem.fix, "change its cluster to {} devices"))
     if problem.field != "job" or not problem.fix.startswith(MEANT) or not is_path(str(problem.value)):
         return problem
     similar = map(str, similar_files(Path(str(problem.value)), most=NEAR + len(given)))

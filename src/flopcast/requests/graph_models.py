@@ -122,7 +122,7 @@ def sampled_graph(document: Document, sizes: Mapping[str, int]) -> "OperatorGrap
             field=dotted(path),
             value=name,
             allowed=f"a type of nodes: {', '.join(network.nodes)}",
-            because="the field nodes does not contain this type",
+            because="nodes states no number of nodes of this type",
             fix=choice_fix(name, {each: each for each in network.nodes}, next(iter(network.nodes))),
             where=document.where(path),
         )

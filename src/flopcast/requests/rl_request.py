@@ -216,10 +216,10 @@ def rl_request(document: Document) -> RlRequest:
     rollout = tried(lambda: checked_serving(_request(document, "rollout"), with_degree), "rollout.")
     training = tried(lambda: resolve(_request(document, "training")), "training.")
     with suppress(SpecError):  # the other settings may contradict the jobs, too
-        planned = rollout or checked_serving(_request(_without_plan(document), "rollout"), with_degree)
         if training and not wrong & {"prompts", "samples"}:
             from flopcast.requests.problem_places import with_places
 
+            planned = rollout or checked_serving(_request(_without_plan(document), "rollout"), with_degree)
             stated = plan or build(RlPlan, document, right)
             problems += with_places([*_contradictions(planned, training, stated)], document)
     if plan is None or rollout is None or training is None or problems:
@@ -310,7 +310,7 @@ def _request(document: Document, part: str) -> JobRequest:
 
 
 def _without_plan(document: Document) -> Document:
-    """Return the document of a step whose rollout has no plan, whose faults are then reported alone."""
+    """Return the document without the plan of its rollout, so that errors of this plan do not matter."""
     rollout = document.mapping["rollout"]
     kept = {key: value for key, value in rollout.items() if key != "plan"}
     return replace(document, data=document.mapping | {"rollout": kept})

@@ -47,7 +47,7 @@ def read(reader: JobReader) -> None:
         given = f"{STEPS}: {max(reader.count(WHOLE_BATCH, 1) // reader.count('micro_batch_size', 1), 1)}"
         written = f"{WHOLE_BATCH}: {reader.raw(WHOLE_BATCH)}"
         fix = f"remove {WHOLE_BATCH}" if reader.has(STEPS) else f"write {given} in place of {written}"
-        because = f"Axolotl accepts only one of {STEPS} and {WHOLE_BATCH}, and recommends the first"
+        because = f"Axolotl accepts only one of {STEPS} and {WHOLE_BATCH}, and recommends {STEPS}"
         reader.fault(WHOLE_BATCH, f"{STEPS}, without {WHOLE_BATCH}", because, fix)
     read_training(reader, sequences=PAIR if kind in PAIRED else 1, usual_micro=1)
     _adapter(reader)

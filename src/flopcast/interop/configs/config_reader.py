@@ -221,11 +221,15 @@ class ConfigReader:
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts; a single text becomes a list of its comma-separated parts."""
         value = self.raw(key)
-        bracketed = str(value).startswith("[") and isinstance(value, str)  # brackets would be in names
-        listed: object = value.split(",") if isinstance(value, str) and not bracketed else value or []
+        right, listed = "[name, name]", value or []
+        if isinstance(value, str) and value.startswith(
+            "["
+        ):  # a list in quotes, whose names would have brackets
+            right = f"{value.strip('[]')} in place of {value}"
+        elif isinstance(value, str):
+            listed = value.split(",")
         if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
             return tuple(one.strip() for one in listed if one.strip())
-        right = f"{str(value).strip('[]')} in place of {value}" if bracketed else "[name, name]"
         self.fault(key, "a list of names", "each entry is a name", f"write {right}")
         return ()
 

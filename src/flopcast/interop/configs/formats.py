@@ -92,8 +92,8 @@ def kind_of(document: Document) -> str | None:
     Raises
     ------
     SpecError
-        Several formats fit equally well, a format would fit if one section were spelt right, or the file
-        belongs to a known program without a reader.
+        Several formats fit equally well, no format fits because the name of a section is misspelt, or the
+        file belongs to a known program without a reader.
     """
     program = unread_program(document.data)
     if program:
@@ -109,7 +109,7 @@ def kind_of(document: Document) -> str | None:
 
 
 def _misspelt_section(document: Document) -> Problem | None:
-    """Return the fault of a section whose right name makes a format fit; None if there is none."""
+    """Return the fault of a section with a misspelt name, if a format fits after this name is corrected."""
     sections = [key for key, inner in document.mapping.items() if isinstance(inner, dict)]
     for name, key in product(KINDS, sections):
         keys = KINDS[name].keys or keys_of(name)

@@ -31,9 +31,11 @@ class Keys(Record):
     program : str
         The program that reads such a file, as error messages name it.
     program_of_scripts : str
-        The program that reads these settings of a Python script that a command starts, if it is another.
+        The program that reads these settings as arguments of a Python script, "" if it is the same.
     with_file : bool
-        Whether a job may also have a file with settings of DeepSpeed.
+        Whether DeepSpeed's settings can be given as a second file of the same job.
+    deepspeed_name : str
+        A name of DeepSpeed's settings that the program itself contains; "" if it contains none.
     read : str
         Keys that the reader uses, separated by blanks.
     free : mapping
@@ -56,6 +58,7 @@ class Keys(Record):
     program: str
     program_of_scripts: str = ""
     with_file: bool = False
+    deepspeed_name: str = ""
     read: str = ""
     free: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)

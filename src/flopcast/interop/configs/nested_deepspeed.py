@@ -90,8 +90,9 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
                 f"flopcast does not open the file, and its name states more than a ZeRO stage ({more[0]})"
             )
         fix = "write the content of that file in place of the path"
-        if reader.keys.program == "ms-swift" and not {"/", ".", "$"} & {*path}:
-            fix, because = "write zero3", "ms-swift publishes no settings with this name"
+        if reader.keys.deepspeed_name and not {"/", ".", "$"} & {*path}:
+            fix = f"write {reader.keys.deepspeed_name}"
+            because = f"{reader.keys.program} publishes no settings with this name"
         if reader.keys.with_file:
             fix = f"give this file, too: flopcast predict {reader.document.name} {path}"
         if not reader.faulty("deepspeed"):

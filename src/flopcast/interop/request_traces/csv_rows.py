@@ -55,7 +55,8 @@ def columns_of(header: str, rules: Rules) -> tuple[Columns, list[Problem]]:
     if because:
         where = f"{rules.path}:1"
         raise spec_error(f"{rules.field} header", header, "names between commas", because, fix, where=where)
-    names = [name.strip().strip('"').lower() for name in header.split(",")]
+    written = [name.strip().strip('"') for name in header.split(",")]
+    names = [name.lower() for name in written]
     found, problems = list[int | None](), list[Problem]()
     if names[0][:1].isdecimal():
         because = "line 1 contains values"
@@ -84,7 +85,6 @@ def columns_of(header: str, rules: Rules) -> tuple[Columns, list[Problem]]:
     hashed = [(place, match) for place, name in enumerate(names) if (match := _HASHES.fullmatch(name))]
     place, block = (hashed[0][0], int(hashed[0][1][1])) if hashed else (None, 1)
     number = len(names)
-    written = [name.strip().strip('"') for name in header.split(",")]
     named = {
         "arrival": written[arrival],
         "prompt_tokens": written[prompt],

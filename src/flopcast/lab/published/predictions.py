@@ -21,6 +21,7 @@ from flopcast.cost.price import price
 from flopcast.cost.unknown_site import UNKNOWN_SITE
 from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.nearest_names import nearest
+from flopcast.fixes import with_gpus_as
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
 from flopcast.lab.calibration.watched import Watched
@@ -204,7 +205,7 @@ def _job_or_faults(run: Run) -> Job | SpecError:
     try:
         return reproduce(run)
     except SpecError as error:
-        fixes = (each.fix.replace("use --gpus ", "set num_gpus to ") for each in error.problems)
+        fixes = (with_gpus_as(each.fix, "set num_gpus to {}") for each in error.problems)
         return SpecError(
             replace(each, fix=FIELD.sub(lambda field: COLUMNS.get(field[0], field[0]), fix))
             for each, fix in zip(error.problems, fixes, strict=True)
