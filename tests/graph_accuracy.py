@@ -151,7 +151,7 @@ Further assumptions:
   have no benchmarks of single kernels on a CPU. They were 57 to 60 % too short before flopcast predicted
   two effects: PyTorch reorders the weights of each convolution in each call (without freezing), and the
   CPU runs a kernel only after its host time, for which flopcast uses that of compiled PyTorch with GPUs
-  (10 us). The fit to this CPU adds 10 us for each kernel.
+  (10 us). The fit to this CPU adds another 10 us per kernel.
 - Submissions of DLRM state the throughput of the whole run, including the time of 20 evaluations per epoch.
   On two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, something other than the devices limits the speed. For example, a step

@@ -41,7 +41,7 @@ def test_a_short_run_finds_no_failure(fuzzed):
 
     assert (code, found["failures"]) == (0, {}), err
     assert found["inputs"] >= SHORT
-    assert found["accepted"] > 25
+    assert found["accepted"] > SHORT / 10  # mutated inputs that are still valid
 
 
 class Growing:

@@ -103,7 +103,7 @@ CASES = [
     ]),
     (f"{SERVED} --plan 'tp=4 replicas=3'", "", ["set plan.replicas to 2, or use --gpus 16"]),
     (f"{SERVED} --plan 'tp=8 pools=yes'", "", [
-        "list further values, or remove a field from the plan"
+        "list more values in the plan, or remove a field, so that flopcast chooses its value"
     ]),
     (f"{JOB} --slow device=99:0.8,node=1:1.8", "", ['write --slow "device=15:0.8,host=1:0.56"'] * 3),
     (
@@ -593,7 +593,7 @@ CASES = [
     ("predict tiers.yaml --model llama-3-8b",
      "cluster: {base: 'dgx-h100', tiers: {ib: {bytes_per_s: 50 GB}}}\n", [
         "write bytes_per_s: 50 GB/s",
-        "write 1 in place of ib, the number of infiniband in dgx-h100",
+        "write 1, the index of infiniband in dgx-h100, in place of ib",
     ]),
     ("predict radix.sh --cluster dgx-h100:1",
      SGLANG.replace("6 --mem-fraction-static 88", "2 --disable-radix-cache nope"), [
@@ -675,7 +675,7 @@ CASES = [
         "write blocks: {0: {count: 30}}", "set plan.micro_batch to 2 instead"
     ]),
     (f"{H200} --plan tp=3 --traffic 'prompt=2k output=200k'", "", [
-        "set plan.tensor_parallel to 4", "shorten prompt and output to 131072 tokens together"
+        "set plan.tensor_parallel to 4", "shorten the prompt and the output to a total of 131072 tokens"
     ]),
     ("predict lora.yaml --cluster dgx-h100:1",
      "base_model: Qwen/Qwen2.5-7B-Instruct\nadapter: lora\nlora_target_modules: [q_proj, out_proj]\n"

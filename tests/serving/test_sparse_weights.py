@@ -1,7 +1,7 @@
 """Weights with zeros anywhere, as Flash-LLM multiplies them (arXiv:2309.10285).
 
 Public facts: 1.4, 1.7 and 2.1 times the speed of cuBLAS with 70, 80 and 90 % zeros on A100, means over the
-products of OPT-30B, -66B and -175B with 8 to 64 rows (kernel_benchmark/benchmark.sh of its repository); a
+GEMMs of OPT-30B, -66B and -175B with 8 to 64 rows (kernel_benchmark/benchmark.sh of its repository); a
 nonzero takes 32 bits; a dense tile is built in shared memory, whose bandwidth is that of the white paper of
 A100. Nothing is fitted.
 """

@@ -190,7 +190,10 @@ def by_indentation(place: Place) -> SyntaxFault | None:
                 return None
             opening, outer, begin = open_at.pop()
             if begin < number and outer >= 0 and code[: found.start()].strip():
-                because = f"the {found[0]} closes the {opening} of line {begin}, whose indentation differs"
+                because = (
+                    f"the {found[0]} closes the {opening} of line {begin}, but the two lines have "
+                    "different indentation"
+                )
                 return SyntaxFault(
                     number, because, f"remove {found[0]} in line {number}, column {found.start() + 1}"
                 )

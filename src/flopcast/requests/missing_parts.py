@@ -169,7 +169,7 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
         places = {str(each.get("name", place)): place for place, each in enumerate(value)}
         wrong = next(key for key in dict(problem.value) if not str(key).isdecimal())  # type: ignore[call-overload]
         near = nearest(str(wrong), places) or [*places][-1:]
-        fix = Fix(f"write {places[near[0]]} in place of {wrong}, the number of {near[0]} in {name}")
+        fix = Fix(f"write {places[near[0]]}, the index of {near[0]} in {name}, in place of {wrong}")
         return replace(problem, fix=fix)
     if problem.fix.startswith("write ") and getattr(problem.fix, "is_example", False) and problem.edits:
         ((key, example),) = problem.edits[0].items()

@@ -107,7 +107,7 @@ def of_lengths(job: ServingJob, longest: int, longest_prompt: int) -> Iterator[P
     stated, most = job.model.context_length, job.engine.max_prompt_tokens
     if stated and longest > stated:
         because = "prompt and output together are longer than the context length of the model"
-        fix = f"shorten prompt and output to {stated} tokens together"
+        fix = f"shorten the prompt and the output to a total of {stated} tokens"
         if (outputs := job.traffic.output_tokens) and outputs.mean < stated:
             room = stated - int(outputs.mean)
             fix = write(min(room, most or room), "prompt")

@@ -76,7 +76,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "reserved_multiprocessors": FactorKind(
         "multiprocessors reserved for communication",
-        "prior: the time of GEMMs grows as the number of multiprocessors left for them falls",
+        "prior: GEMMs take longer if they have fewer multiprocessors",
     ),
     "clock": FactorKind("effect of a locked clock", "prior: the effect of a locked clock was not measured"),
     "clock_spread": FactorKind(

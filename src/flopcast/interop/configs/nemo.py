@@ -197,7 +197,8 @@ def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     key = "trainer.precision"
     if not reader.has(key):
         allowed = ", ".join(reader.words("precisions"))
-        reader.fault(key, allowed, "flopcast does not yet support training in fp32 with NeMo", "write bf16")
+        because = "without this key, NeMo trains in fp32, which flopcast does not yet support"
+        reader.fault(key, allowed, because, "write bf16")
     flags.add(reader.choice(key, reader.words("precisions"), "--bf16"), key)
     if not reader.flag("model.megatron_amp_O2"):
         text = "flopcast assumes weights in 16 bits in addition to fp32, as with megatron_amp_O2"

@@ -47,7 +47,7 @@ class Message(Record, eq=False):
             kind = key & 7
             if key < 8:
                 raise ValueError(
-                    f"the field that ends at byte {place} has the number 0, which no message uses"
+                    f"the field whose tag ends at byte {place} has the number 0, but numbers begin with 1"
                 )
             if kind == VARINT:
                 value, place = _varint(buffer, place, end)

@@ -216,7 +216,7 @@ def _faults(question: DeploymentQuestion, requests: Requests) -> list[Problem]:
     devices = max(job.cluster.num_devices for job in question.jobs)
     allowed = f"values of which one combination fits on {devices} devices"
     because = "two pools need instances of their own" if space.pools == (True,) else "no combination fits"
-    fix = "list further values, or remove a field from the plan"
+    fix = "list more values in the plan, or remove a field, so that flopcast chooses its value"
     return [Problem("plan", None, allowed, because, fix, fault="has no possible deployment")]
 
 
