@@ -103,8 +103,8 @@ REMARKS = """\
   (40 us for each kernel, `host_s`), their time for each all-to-all and each step of ring attention
   (0.1 ms, `hop_s`), the time of each kernel on a CPU (10 us, `call_s`), and the numbers of instructions of
   eager kernels.
-- The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
-  contain, flopcast uses the published multiply-adds and activations.
+- The descriptions of models come from timm 1.0.31, which does not contain the models of {changed} rows.
+  For these rows, flopcast uses the published multiply-adds and activations.
 
 ### What the predictions contain
 

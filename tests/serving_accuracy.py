@@ -123,9 +123,9 @@ def equal_jobs(runs):
             errors += [abs(np.median(values) / value - 1) for value in values] if len(values) > 1 else []
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
-            f"For some jobs, `{quantity}` was measured several times ({len(errors)} values). A value"
-            f" differs from the median of its job by {median} in the median, and by {ninth} at the 90th"
-            " percentile. No prediction can have smaller errors for these values."
+            f"For some jobs, `{quantity}` was measured several times ({len(errors)} values). The"
+            f" values of a job differ from its median by {median} (median) and {ninth} (90th percentile)."
+            " No prediction can have smaller errors for these values."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts
