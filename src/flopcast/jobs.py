@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from flopcast.argument_checks import check_job, known_arguments, mapping_of
 from flopcast.errors import Problem, SpecError, problems_of, told_as
 from flopcast.files.exported import Exported
+from flopcast.files.named_files import read_file
 from flopcast.files.yaml_text import read_yaml
 from flopcast.records import replace
-from flopcast.requests.job_files import job_of, read_file
+from flopcast.requests.job_files import job_of
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.words import separate_changes

@@ -1,73 +1,36 @@
 """Limits of power, set clocks and clocks that differ: closed forms, measured epochs, and whole steps."""
 
-import csv
 import statistics
 from collections import defaultdict
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
 import pytest
 from all_cases import all_cases
 from conftest import make_job
+from power_accuracy import BOARDS_W, errors_of_epochs, errors_of_epochs_left_out
 
 from flopcast.api import predict
-from flopcast.cost.kernels import clocks
 from flopcast.cost.kernels.clocks import slowed_fraction, slowest_ratio, stretch_ratio
 from flopcast.spec.site import CLOCK_SPREAD_FRACTION, Site
 
-BOARDS_W = {"v100": 250, "p100": 250, "rtx6000": 260}
 LEVELS = ("gemm_level", "attention_level", "memory_level")
-LEAST_SHARE = 0.6  # of the board power: lower limits were met less well
-
-
-@cache
-def epochs(shared, device):
-    """(limit, demand, time) of every epoch under a lower limit, as ratios to the highest limit."""
-    runs = defaultdict(list)
-    with (shared / "data" / "power" / f"zeus_power_limit_{device}.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            key = row["dataset"], row["network"], row["batch_size"], row["optimizer"]
-            runs[key].append(
-                [float(row[name]) for name in ("power_limit", "time_per_epoch", "average_power")]
-            )
-    found = []
-    for measured in runs.values():
-        *lower, (limit_w, plain_s, demand_w) = sorted(measured)
-        if limit_w == BOARDS_W[device]:
-            found += [(w / limit_w, demand_w / limit_w, epoch_s / plain_s) for w, epoch_s, _ in lower]
-    return [each for each in found if each[0] >= LEAST_SHARE - 1e-9]
-
-
-def errors(measured):
-    return [abs(stretch_ratio(limit, demand) / ratio - 1) for limit, demand, ratio in measured]
 
 
 @all_cases("device", BOARDS_W)
 def test_epochs_under_a_limit_are_as_long_as_measured(shared, device):
-    off = errors(epochs(shared, device))
+    off = [abs(error) for error in errors_of_epochs(shared, device)]
 
     assert len(off) > 150
     assert statistics.median(off) <= 0.025
     assert np.quantile(off, 0.9) <= 0.075
 
 
-@pytest.mark.parametrize("device", BOARDS_W)
-def test_constants_of_the_other_devices_predict_a_devices_epochs(shared, device, monkeypatch):
-    """Static power, exponent and headroom that fit the two other devices best, on a coarse grid."""
-
-    def with_constants(static, exponent, headroom):
-        monkeypatch.setattr(clocks, "STATIC_FRACTION", static)
-        monkeypatch.setattr(clocks, "EXPONENT", exponent)
-        monkeypatch.setattr(clocks, "HEADROOM_RATIO", headroom)
-
-    def missed(constants):
-        with_constants(*constants)
-        return sum(statistics.mean(errors(epochs(shared, other))) for other in BOARDS_W if other != device)
-
-    with_constants(*min(product((0.0, 0.1, 0.2), (0.4, 0.46, 0.54), (1.0, 1.04, 1.08)), key=missed))
-    off = errors(epochs(shared, device))
+@all_cases("device", BOARDS_W)
+def test_constants_of_the_other_devices_predict_a_devices_epochs(shared, device):
+    off = [abs(error) for error in errors_of_epochs_left_out(shared, device)]
 
     assert statistics.median(off) <= 0.025
     assert np.quantile(off, 0.9) <= 0.07

@@ -1,13 +1,12 @@
 """Products on a busy device, against tables that time equal shapes for milliseconds and for a second."""
 
-import csv
-import gzip
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from all_cases import all_cases
 from alone import seconds_of
+from power_accuracy import DEVICES, pairs
 
 from flopcast.cost.kernels.sustained import NODES_S, sustained_ratio
 from flopcast.dtypes import constant
@@ -15,7 +14,6 @@ from flopcast.library import catalog
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.cluster import Sustained
 
-TABLES = {"h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm"}
 # TFLOP/s of GEMMs of busy devices, in bf16 and in FP8. MI325X: mean rate of ten shapes of DeepSeek-V3,
 # "typical attained FLOP/s" (blogs of ROCm, 6 October 2026). The others: the highest rate of a sum of 32,896
 # terms (MI300X: "maximum achievable FLOP/s", part 2; MI350X and MI355X:
@@ -29,43 +27,12 @@ AMD_TFLOP_PER_S = {
     "mi350x-8": (HIGHEST, 1445),  # its FP8 rate is above that of MI355X, so it was measured otherwise
     "mi355x-8": (HIGHEST, 1613, 2905),
 }
-LEAST = {"h200-sxm-141gb": (1, 1), "b200-sxm-180gb": (2048, 1024)}  # rows; columns and length of the sum
 
 
-def rows_of(path):
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        yield from csv.DictReader(file)
-
-
-@pytest.fixture(scope="module")
-def cold_s(shared):
-    """Seconds of products timed for milliseconds, by device and shape."""
-    found = {}
-    for row in rows_of(shared / "data" / "peers" / "aiconfigurator" / "gemm_bf16.csv.gz"):
-        found[row["system"], row["m"], row["n"], row["k"]] = float(row["latency_ms"]) / 1e3
-    return found
-
-
-def pairs(shared, cold_s, device):
-    """Cold seconds of equal shapes, and their ratio when timed for a second; (shapes,) each."""
-    name, (rows, sides) = TABLES[device], LEAST[device]
-    path = shared / "data" / "power" / f"kernel_power_{name}_gemm.csv.gz"
-    found = [
-        (cold_s[name, row["m"], row["n"], row["k"]], float(row["latency_ms"]) / 1e3)
-        for row in rows_of(path)
-        if row["gemm_dtype"] == "bfloat16"
-        and (name, row["m"], row["n"], row["k"]) in cold_s
-        and int(row["m"]) >= rows
-        and min(int(row["n"]), int(row["k"])) >= sides
-    ]
-    cold, busy = np.array(found).T
-    return cold, busy / cold
-
-
-def test_the_ratio_of_a_measured_device_is_the_median_of_its_table(shared, cold_s):
+def test_the_ratio_of_a_measured_device_is_the_median_of_its_table(shared):
     wrong = {}
-    for device in TABLES:
-        cold, ratio = pairs(shared, cold_s, device)
+    for name, device in DEVICES.items():
+        cold, ratio = pairs(shared, name)
         found = float(np.median(ratio[(cold > NODES_S[1]) & (cold <= NODES_S[2])]))
         sustained = catalog.device(device).sustained
         if abs(found / sustained.ratio - 1.0) > 0.01:
@@ -74,11 +41,11 @@ def test_the_ratio_of_a_measured_device_is_the_median_of_its_table(shared, cold_
     assert wrong == {}
 
 
-def test_busy_products_take_what_the_table_of_seconds_says_by_how_long_they_last(shared, cold_s):
+def test_busy_products_take_what_the_table_of_seconds_says_by_how_long_they_last(shared):
     edges_s = (0, 15e-6, 40e-6, 0.2e-3, 0.7e-3, 2e-3, 1.0)
     wrong = {}
-    for device in TABLES:
-        cold, ratio = pairs(shared, cold_s, device)
+    for name, device in DEVICES.items():
+        cold, ratio = pairs(shared, name)
         told = sustained_ratio(cold, catalog.device(device).sustained)
         for low, high in pairwise(edges_s):
             here = (cold > low) & (cold <= high)

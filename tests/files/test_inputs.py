@@ -12,6 +12,7 @@ from conftest import PACKAGE
 
 from flopcast.errors import SpecError
 from flopcast.files.inputs import opened
+from flopcast.files.named_files import read_file
 from flopcast.interop.graphs.protobuf import MOST_FIELDS, Message
 from flopcast.lab.logs import reader as reading
 from flopcast.lab.logs.reader import read_log_file
@@ -23,7 +24,6 @@ from flopcast.lab.samples.nccl_tests import read_nccl_tests
 from flopcast.lab.traces import json_stream, nsys
 from flopcast.lab.traces.json_stream import read_text
 from flopcast.lab.traces.nsys import read_nsys
-from flopcast.requests.job_files import read_file
 
 READERS = {  # reader → the module that holds its limit
     read_log_file: reading,

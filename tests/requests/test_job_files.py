@@ -6,10 +6,11 @@ from job_cases import LINES, job_text, places, read_job, told
 
 from flopcast import load_job
 from flopcast.errors import SpecError
+from flopcast.files.named_files import read_file
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import plan_words
-from flopcast.requests.job_files import built, job_of, load_catalog_job, read_file
+from flopcast.requests.job_files import built, job_of, load_catalog_job
 from flopcast.spec.plan import Plan
 
 NODES = ("job.yaml:4", "cluster.nodes")

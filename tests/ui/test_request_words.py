@@ -135,9 +135,7 @@ def test_a_config_in_a_request_is_a_model():
     ],
 )
 def test_no_file_of_the_server_is_read(words, monkeypatch):
-    monkeypatch.setattr("flopcast.requests.job_files.read_file", lambda *_: pytest.fail("a file was read"))
-    monkeypatch.setattr("flopcast.requests.resolve.read_file", lambda *_: pytest.fail("a file was read"))
-    monkeypatch.setattr("flopcast.requests.sources.read_file", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr("flopcast.files.named_files.opened", lambda *_: pytest.fail("a file was read"))
 
     with pytest.raises(SpecError):
         job_from(START | words)

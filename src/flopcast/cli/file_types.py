@@ -73,7 +73,7 @@ class InputFile(click.Path):
     ) -> Any:  # noqa: ANN401 - a path or a text, as its maker asks
         """Return the path; fail if no file has this name."""
         if param is not None and is_missing(str(value)):
-            from flopcast.requests.job_files import unreadable  # only this error needs it
+            from flopcast.files.named_files import unreadable  # only this error needs it
 
             problem = unreadable(Path(value), FileNotFoundError(ENOENT, os.strerror(ENOENT)))
             raise RefusedValueError(replace(problem, field=name_of(param)), ctx, param)

@@ -134,8 +134,9 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
 
 def _import_job(request: JobRequest, out: Path | None) -> None:
     """Read the files, check the job as far as it is complete, and write it."""
+    from flopcast.files.named_files import read_file
     from flopcast.library.job_yaml import job_text
-    from flopcast.requests.job_files import job_of, read_file
+    from flopcast.requests.job_files import job_of
     from flopcast.requests.resolve import made_from, of_training
     from flopcast.requests.rl_request import rl_document
     from flopcast.requests.serving_request import serving_job_of

@@ -15,6 +15,7 @@ from typing import Any
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import NEAR
+from flopcast.files.named_files import read_file
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.fixes import Fix, in_place
@@ -23,7 +24,6 @@ from flopcast.meant_quantities import is_single_number
 from flopcast.quantities import parse_length
 from flopcast.records import Record, replace
 from flopcast.requests.cluster_options import in_whole_nodes
-from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.question import Question

@@ -346,6 +346,5 @@ def _part(key: str, value: object, source: Document, at: Path, problems: list[Pr
         problems.append(unknown_name(kind, base, dotted(at), source.where(at)))
         return value
     if isinstance(value, dict):
-        changes = {name: change for name, change in value.items() if name != "base"}
-        return merged(document(kind, base).data, changes)
+        return merged(document(kind, base).data, {name: value[name] for name in value if name != "base"})
     return {"devices": device, "hosts": host, "prices": price}[kind](base)

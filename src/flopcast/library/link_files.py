@@ -7,10 +7,10 @@ A CSV file has one line for each node that sends and one number for each node th
 """
 
 import csv
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from flopcast.errors import Problem, SpecError, collected
+from flopcast.files.named_files import ReadFile, read_named
 from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.library.edits import merged
 from flopcast.spec.cluster import Cluster
@@ -25,7 +25,7 @@ Lines = list[int]  # of each row
 
 
 def with_links(
-    data: dict[str, object], document: Document, read: Callable[[Path, int], bytes]
+    data: dict[str, object], document: Document, read: ReadFile
 ) -> tuple[dict[str, object], list[Problem]]:
     """Return a job with the measured links from the files that the tiers of its cluster name, and faults.
 
@@ -67,12 +67,8 @@ def without_links(cluster: Cluster) -> Cluster:
     return cluster.model_copy(update={"tiers": tuple(tiers)})
 
 
-def _read(
-    name: str, document: Document, at: tuple[str | int, ...], read: Callable[[Path, int], bytes]
-) -> Rows:
+def _read(name: str, document: Document, at: tuple[str | int, ...], read: ReadFile) -> Rows:
     """Return the rows of one file."""
-    from flopcast.files.named_files import read_named
-
     path, raw = read_named(name, document, at, read, MOST_BYTES)
     rows, lines = _of_yaml(raw, str(path)) if path.suffix in YAML_ENDINGS else _of_csv(raw, str(path))
     problems = [

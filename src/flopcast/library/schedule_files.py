@@ -10,10 +10,10 @@ several chunks, chunk. Rows of different stages may alternate.
 """
 
 import csv
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.named_files import ReadFile, read_named
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document
 from flopcast.records import replace
@@ -26,7 +26,7 @@ MOST_FAULTS = 20  # of one file: the rest mostly repeats them
 MOST_NUMBER = 100_000  # nor as large a stage, chunk or micro-batch: larger ones are typing errors
 
 
-def with_schedule(plan: object, document: Document, read: Callable[[Path, int], bytes]) -> object:
+def with_schedule(plan: object, document: Document, read: ReadFile) -> object:
     """Return a plan with the schedule that is read from its table. A plan without a table does not change.
 
     Parameters
@@ -44,8 +44,6 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
     name = plan.get("schedule") if isinstance(plan, dict) else None
     if not isinstance(plan, dict) or not isinstance(name, str) or not name.endswith(TABLE):
         return plan
-    from flopcast.files.named_files import read_named
-
     path, raw = read_named(name, document, ("plan", "schedule"), read, MOST_BYTES)
     rows = tuple(_rows(_text(raw, str(path)), str(path)))
     problems = faults(rows)

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from flopcast.errors import MEANT, Problem, SpecError, numbered, problems_of
+from flopcast.files.named_files import read_file
 from flopcast.files.yaml_text import Path as Place
 from flopcast.fixes import in_words, only_value, set_to, with_text
 from flopcast.records import replace
 from flopcast.requests.graph_models import is_graph
-from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.sources import COMMAND, read_source, reader_in, source_of
 from flopcast.requests.words import is_command

@@ -6,17 +6,16 @@ nodes of it), or a mapping with `base: NAME` that changes fields of this entry.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from pydantic import BaseModel
 
-from flopcast.errors import Problem, SpecError, collected, shown, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.field_paths import path_of
-from flopcast.files.inputs import exists, opened, similar_files
+from flopcast.files.named_files import ReadFile, read_file
 from flopcast.files.validate import build
-from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
+from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.fixes import set_to, write
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
@@ -62,37 +61,8 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 
 AUTO = "auto"  # a word of a plan: choose what is not said
-ReadFile = Callable[[Path, int], bytes]
 WHOLE = "a whole number of at least 1"
 NODES = re.compile(r"[1-9][0-9]{0,8}")
-
-
-def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes:
-    """Return the bytes of a file, at most `most_bytes` + 1, so that its reader can refuse larger files.
-
-    "-" is standard input, which can be read several times: both jobs of a comparison may use it.
-    `where` is the line of another file that names this one.
-
-    Raises
-    ------
-    SpecError
-        The file does not exist, may not be read, or is a folder, a device or a pipe.
-    """
-    try:
-        with opened(path) as file:
-            return file.read(most_bytes + 1)
-    except OSError as error:
-        raise SpecError([unreadable(path, error, where)]) from None
-
-
-def unreadable(path: Path, error: OSError, where: str = "") -> Problem:
-    """Return the problem of a file that cannot be opened, with the name of a similar file as its fix."""
-    because = getattr(error, "strerror", None) or str(error)
-    near = [] if exists(str(path)) else similar_files(path)
-    fix = f"did you mean {near[0]}?" if near else "check the path"
-    fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else fix
-    allowed, fault = "a file that exists and may be read", f"{shown(str(path))} cannot be read"
-    return Problem("file", str(path), allowed, because, fix, where, fault)
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:

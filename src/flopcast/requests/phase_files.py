@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, collected, spec_error
+from flopcast.files.named_files import read_file
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.records import replace
 from flopcast.requests.accepted_fixes import after_fixes
-from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import check_training, resolve
 from flopcast.requests.training_options import LENGTHS

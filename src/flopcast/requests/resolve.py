@@ -25,6 +25,7 @@ from flopcast.errors import (
     spec_error,
 )
 from flopcast.files.field_names import ARGUMENT
+from flopcast.files.named_files import ReadFile, read_file
 from flopcast.files.yaml_text import Document
 from flopcast.fixes import only_value
 from flopcast.library.edits import edited_document
@@ -44,7 +45,7 @@ from flopcast.requests.corrected_source import (
     with_later_fixes,
     without_examples,
 )
-from flopcast.requests.job_files import ReadFile, checked_job, job_of, nodes_of, read_file
+from flopcast.requests.job_files import checked_job, job_of, nodes_of
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step

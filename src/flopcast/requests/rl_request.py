@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error, told_as
 from flopcast.files.field_paths import path_of
 from flopcast.files.inputs import exists
+from flopcast.files.named_files import read_file
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.fixes import only_value, set_to
 from flopcast.library.edits import edited_document
 from flopcast.records import replace
 from flopcast.requests.cluster_options import with_gpus
-from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import resolve

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error
 from flopcast.files.misplaced_keys import with_sections
+from flopcast.files.named_files import ReadFile, read_file
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
@@ -20,7 +21,7 @@ from flopcast.library.traffic_text import slo_of
 from flopcast.records import replace
 from flopcast.requests.cluster_options import with_usual_size
 from flopcast.requests.drafting_words import with_drafting
-from flopcast.requests.job_files import ReadFile, built, read_file
+from flopcast.requests.job_files import built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, problems_of, spec_error
 from flopcast.files.inputs import exists
+from flopcast.files.named_files import read_file
 from flopcast.files.yaml_text import Document
 from flopcast.library.edits import long_names
 from flopcast.library.traffic_text import traffic_words
 from flopcast.records import replace
 from flopcast.requests.corrected_source import source_and_faults
 from flopcast.requests.graph_models import is_graph
-from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import COMMAND, reader_in
 from flopcast.requests.words import SCRIPTS, is_command, with_named_model

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import exists
+from flopcast.files.named_files import read_file
 from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
 from flopcast.library.edits import placed
 from flopcast.records import replace
 from flopcast.requests.graph_models import graph_model, is_graph
-from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.rl_files import lacking_part
 from flopcast.requests.words import CONFIG, SCRIPTS, WEIGHTS, is_command, is_path, without_config

@@ -6,11 +6,11 @@ Elsewhere: the job of a document (resolve.py), options of clusters (cluster_opti
 """
 
 from flopcast.errors import spec_error
+from flopcast.files.named_files import read_file
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import long_names, placed
 from flopcast.records import replace
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
-from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.serving_words import OF_SERVING, sent_requests
 from flopcast.requests.sources import assuming, with_described_model, with_model

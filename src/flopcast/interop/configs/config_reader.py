@@ -177,8 +177,7 @@ class ConfigReader:
 
     def put_epochs(self, *keys: str) -> None:
         """Read the number of epochs, which belongs to the run if the command line states its samples."""
-        key = self.first(*keys)
-        value = self.raw(key)
+        value = self.raw(key := self.first(*keys))
         if value is None:
             return
         if isinstance(value, bool) or not POSITIVE.fullmatch(text := str(value)) or not float(text) > 0:
@@ -220,16 +219,13 @@ class ConfigReader:
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts; a single text becomes a list of its comma-separated parts."""
-        value = self.raw(key)
-        right, listed = "[name, name]", value or []
-        if isinstance(value, str) and value.startswith(
-            "["
-        ):  # a list in quotes, whose names would have brackets
+        value, right = self.raw(key) or [], "[name, name]"
+        if isinstance(value, str) and value.startswith("["):  # names without quotes would have brackets
             right = f"{value.strip('[]')} in place of {value}"
         elif isinstance(value, str):
-            listed = value.split(",")
-        if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
-            return tuple(one.strip() for one in listed if one.strip())
+            value = value.split(",")
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return tuple(one.strip() for one in value if one.strip())
         self.fault(key, "a list of names", "each entry is a name", f"write {right}")
         return ()
 

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flopcast.errors import spec_error
+from flopcast.files.named_files import read_file
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import decoded, read_yaml
 from flopcast.lab.benchmark_results.result import BenchmarkResult, MeasuredNumber
 from flopcast.records import Record
-from flopcast.requests.job_files import read_file
 from flopcast.units import Number
 
 Values = Mapping[str, object]

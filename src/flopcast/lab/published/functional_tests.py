@@ -21,12 +21,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
+from flopcast.files.named_files import read_file
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document
 from flopcast.interop.megatron.model import swiglu_width
 from flopcast.lab.samples.columns import as_number
 from flopcast.lab.validation.memory import MemoryRow
-from flopcast.requests.job_files import job_of, read_file
+from flopcast.requests.job_files import job_of
 
 FUNCTIONAL_TESTS = "functional tests of Megatron-LM"  # and the columns that name this kind of table
 HEADER = ("family", "case", "environment", "median_mem_allocated_bytes", "transformer_impl")

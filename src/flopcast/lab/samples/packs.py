@@ -21,6 +21,7 @@ from typing import TypeVar
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.atomic_write import PARTIAL, write_whole
 from flopcast.files.inputs import opened
+from flopcast.files.named_files import read_file
 from flopcast.lab.measure.sample_pack import (
     FORMAT_VERSION,
     MESSAGE_COLUMNS,
@@ -36,7 +37,6 @@ from flopcast.lab.measure.sample_pack import (
 from flopcast.lab.measure.tier_samples import TIER_COLUMNS, TierSample, tier_of, tier_row
 from flopcast.lab.samples.columns import bad_row
 from flopcast.records import Record
-from flopcast.requests.job_files import read_file
 
 MANIFEST, SAMPLES, MESSAGES, TIERS = "manifest.json", "samples.csv", "collectives.csv", "tiers.csv"
 TABLES = (SAMPLES, MESSAGES, TIERS)
