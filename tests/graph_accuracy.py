@@ -33,6 +33,7 @@ from flopcast.units import Number
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT.parent / "shared" / "data" / "graphs"
+XEON = ROOT / "tests" / "graph" / "timm_benchmark-infer-fp32-nchw-pt200-cpu-xeon_8375c-dynamo.csv"
 PAGE = ROOT / "docs" / "accuracy" / "graphs.md"
 FORMAT_VERSION = 1
 SMALLEST = 0.0005  # of a logarithm: smaller differences from the prior are not written
@@ -97,8 +98,11 @@ REMARKS = """\
   of kernels and the effects that flopcast predicts.
 - Before any fit to these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
   (diffusion transformers) and 60 % (MLPerf).
-- The tables contain only one device for training, one for compiled models, and one CPU. If this device is
-  left out of the fit, flopcast predicts its times from benchmarks of single kernels.
+- The tables contain only one device for training, and one for compiled models. If this device is left out
+  of the fit, flopcast predicts its times from benchmarks of single kernels.
+- The tables contain two CPUs. Each is predicted with constants that were fitted to the other. The table of
+  the Xeon (24 rows with batches of 4 to 128 samples; `tests/graph`) comes from PyTorch's dashboard for
+  TorchInductor on CPUs (issue 93531). The other tables have batches of one sample.
 - We chose four times and counts after we had seen the errors: the host time of diffusion transformers
   (40 us for each kernel, `host_s`), their time for each all-to-all and each step of ring attention
   (0.1 ms, `hop_s`), the time of each kernel on a CPU (10 us, `call_s`), and the numbers of instructions of
@@ -147,11 +151,11 @@ Further assumptions:
   vision transformers (ViT, DeiT), and 15 % too short for EfficientNet. For RegNet and NFNet in NHWC
   layout, the times are 71 % too short, because the gradients of grouped convolutions were measured on no
   other device.
-- Without fitted constants, the predicted times on the CPU are 34 to 37 % too short (median), because we
+- Without fitted constants, the predicted times on the i9 are 34 to 37 % too short (median), because we
   have no benchmarks of single kernels on a CPU. They were 57 to 60 % too short before flopcast predicted
   two effects: PyTorch reorders the weights of each convolution in each call (without freezing), and the
   CPU runs a kernel only after its host time, for which flopcast uses that of compiled PyTorch with GPUs
-  (10 us). The fit to this CPU adds another 10 us per kernel.
+  (10 us). The fit to CPUs adds another 10 us per kernel.
 - Submissions of DLRM state the throughput of the whole run, including the time of 20 evaluations per epoch.
   On two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, something other than the devices limits the speed. For example, a step
@@ -321,7 +325,7 @@ def _log_sigma(predicted_s: Floats, measured_s: Floats) -> Number:
 
 
 if __name__ == "__main__":
-    paths = [path for path in sorted(TABLES.iterdir()) if GRAPHS.holds(path)]
+    paths = [path for path in (*sorted(TABLES.iterdir()), XEON) if GRAPHS.holds(path)]
     runs = [run for path in paths for run in GRAPHS.read(path)]
     if "--fit" in sys.argv[1:]:
         write(fitted_efficiencies(runs))

@@ -54,10 +54,10 @@ def chain(mbit_per_s=1000):
 
 
 def test_published_times_of_a_raspberry_pi_lie_inside_their_intervals():
-    """The efficiencies were fitted to a desktop processor; no time of a Raspberry Pi was used.
+    """The efficiencies were fitted to two other processors; no time of a Raspberry Pi was used.
 
     ncnn computes convolutions with kernels of 3 · 3 by Winograd's algorithm, with fewer multiplications: so
-    VGG-16, which has no others, takes 0.69 of the predicted time.
+    VGG-16, which has no others, takes 0.71 of the predicted time.
     """
     errors = {}
     for name, measured_ms in NCNN_MS.items():
@@ -65,15 +65,15 @@ def test_published_times_of_a_raspberry_pi_lie_inside_their_intervals():
         assert report.step_time_low_s < measured_ms / 1e3 < report.step_time_high_s, name
         errors[name] = report.step_time_s * 1e3 / measured_ms - 1
 
-    assert statistics.median(map(abs, errors.values())) < 0.18
-    assert max(abs(error) for name, error in errors.items() if name != "vgg16") < 0.27
-    assert errors["vgg16"] == pytest.approx(0.445, abs=0.05)
+    assert statistics.median(map(abs, errors.values())) < 0.19
+    assert max(abs(error) for name, error in errors.items() if name != "vgg16") < 0.29
+    assert errors["vgg16"] == pytest.approx(0.41, abs=0.05)
 
 
 def test_intervals_of_processors_are_wide_and_no_clock_exceeds_the_data_sheet():
     report = alone("resnet50")
 
-    assert 2 < report.step_time_high_s / report.step_time_s < 3
+    assert 1.9 < report.step_time_high_s / report.step_time_s < 3
     assert report.metrics.mfu_ratio < 1
 
 

@@ -128,6 +128,16 @@ class GraphSeconds(Record, eq=False):
         return float(self.rates.bytes_per_s[0])
 
 
+def usual_levels(fitted: Sequence[Sequence[float]], *, is_processor: bool) -> tuple[float, float]:
+    """Return the two levels of a device without measurements, given those of fitted devices.
+
+    They are the means of other processors for a processor, and 0 for other devices, whose power limits
+    differ (rates.py).
+    """
+    compute, memory = np.mean(fitted, axis=0).tolist() if is_processor and len(fitted) else (0.0, 0.0)
+    return compute, memory
+
+
 def graph_software(
     known: Mapping[str, Efficiencies],
     items: Iterable[Item],
@@ -142,7 +152,7 @@ def graph_software(
 
     No table contains measurements of compiled training. Its numbers are those of eager training, except for
     kernels that a compiler fuses, whose numbers are those of compiled inference. Tables of CPUs contain
-    compiled inference on one CPU. Its levels are also used for all other CPUs, with the uncertainty of
+    compiled inference on two CPUs. All other CPUs have the means of their levels, with the uncertainty of
     other devices.
     """
     is_compiled = any(isinstance(item.work, GraphKernel) and item.work.is_joined for item in items)
@@ -165,8 +175,7 @@ def graph_software(
         joined = np.array([name.startswith(FUSED) for name in number_names()])
         numbers = np.where(joined, known[COMPILED].numbers, numbers)
     is_known = device.name in found.levels
-    others = tuple(found.levels.values()) if device.is_processor else ()
-    usual = tuple(np.mean(others, axis=0).tolist()) if others else (0.0, 0.0)
+    usual = usual_levels([*found.levels.values()], is_processor=device.is_processor)
     return GraphSoftware(
         kind=kind,
         numbers=numbers,

@@ -132,8 +132,8 @@ def fit(
     devices = int(observed.device.max()) + 1
     drawn = Fitted.prior(devices, prior)
     found = start or drawn
-    row_variance = ROW_SIGMA**2 * max(1.0, observed.graphs / MOST_ROWS)
     kept = np.ones(observed.graphs, dtype=bool) if chosen is None else chosen
+    row_variance = ROW_SIGMA**2 * max(1.0, np.count_nonzero(kept) / MOST_ROWS)
     penalty, neighbours = _penalties(devices)
     used = _used(known, devices)
     penalty, neighbours = penalty[used], neighbours[np.ix_(used, used)]

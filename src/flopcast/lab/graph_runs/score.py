@@ -15,12 +15,13 @@ from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.graph_kernels.efficiency import Rates
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
 from flopcast.cost.graph_kernels.rates import rates_of
+from flopcast.cost.graph_kernels.software import usual_levels
 from flopcast.dtypes import Flags, Floats, Integers, Logs
 from flopcast.files.package_table import read_table
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.fit import Fitted, Observed, Prepared, fit, prepared
 from flopcast.lab.graph_runs.kernels import Software, counted_kernels, graph_kernels
-from flopcast.lab.graph_runs.machines import machine
+from flopcast.lab.graph_runs.machines import is_processor, machine
 from flopcast.lab.graph_runs.measured import ComparedGraph, GraphRun, GraphScores, Setup
 from flopcast.library.graph_efficiencies import shipped_efficiencies
 from flopcast.records import replace
@@ -169,8 +170,18 @@ def left_out_seconds(
         found = Fitted.prior(len(devices_of(runs)), prior)
         if not own.all():
             found = fit(known, ~own, prior, start)
+            if not is_family:
+                found = _with_usual_levels(found, int(name), runs)
         found_s[own] = known.seconds(found)[own]
     return found_s
+
+
+def _with_usual_levels(found: Fitted, place: int, runs: Sequence[GraphRun]) -> Fitted:
+    """Return a fit in which the device at a place has the levels of a device without measurements."""
+    levels = found.levels.copy()
+    fitted = np.delete(levels, place, axis=0)
+    levels[place] = usual_levels(fitted.tolist(), is_processor=is_processor(devices_of(runs)[place]))
+    return replace(found, levels=levels)
 
 
 def folds_of(runs: Sequence[GraphRun]) -> Integers:
