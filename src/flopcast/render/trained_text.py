@@ -27,8 +27,8 @@ def leading_assumptions(job: Job) -> list[tuple[str, str]]:
     """
     lines = [("faster", text) for text in job.assumptions if text.startswith(FASTER_PLAN)]
     if job.fine_tunes and any(text.startswith("sequence_length") for text in job.assumptions):
-        length = f"each sample has {job.batch.sequence_length} tokens, on which time and memory depend most"
-        lines.append(("assumed", length))
+        tokens = f"each sample has {job.batch.sequence_length} tokens"
+        lines.append(("assumed", f"{tokens}; time and memory depend mostly on this length"))
     return lines
 
 
