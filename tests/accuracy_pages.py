@@ -154,8 +154,8 @@ class Measured:
     def __init__(self, published=None, development=None, collected=()):
         """Tables may be shared with other tests, so that nothing is predicted twice."""
         self.published = published or PublishedTables([PUBLISHED], together=True)
-        self.development = development or PublishedTables([DEVELOPMENT], together=True)
-        self.collected = collected or [PublishedTables([table], together=True) for table in COLLECTED]
+        self.development = development or PublishedTables([DEVELOPMENT])
+        self.collected = collected or [PublishedTables([table]) for table in COLLECTED]
 
     @cached_property
     def mlperf(self):

@@ -220,7 +220,7 @@ def published_runs(shared):
 @pytest.fixture(scope="session")
 def development_runs(published_runs):
     """The runs that were used to mend the tool; `judged` as of the published ones, by the same worker."""
-    return PublishedTables([REPOSITORY / "tests/lab/validation/held_out_runs.csv"], together=True)
+    return PublishedTables([REPOSITORY / "tests/lab/validation/held_out_runs.csv"])
 
 
 @pytest.fixture(scope="session")
@@ -228,7 +228,7 @@ def collected_runs(published_runs):
     """The tables of runs that were collected before they were predicted, `judged` as the published ones."""
     from accuracy_pages import COLLECTED
 
-    return [PublishedTables([table], together=True) for table in COLLECTED]
+    return [PublishedTables([table]) for table in COLLECTED]
 
 
 @pytest.fixture(scope="session")
