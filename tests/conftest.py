@@ -113,6 +113,11 @@ FIRST = (  # the longest groups, so that workers end together
 )
 
 
+def group_of(file):
+    """The name of the group of a file, None for most files."""
+    return next((name for name, files in GROUPS.items() if file in files), None)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Run one worker more than there are cores: tests of servers, browsers and clusters often wait."""
@@ -132,7 +137,7 @@ def pytest_xdist_make_scheduler(config, log):
 
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return next((name for name, files in GROUPS.items() if Path(file).name in files), file)
+            return group_of(Path(file).name) or file
 
     config.option.loadscopereorder = False
     return Grouped(config, log)
@@ -267,11 +272,17 @@ def chromium():
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(nextitem):
-    """End the browser before a test that needs none: its driver runs an event loop in this thread."""
+def pytest_runtest_teardown(item, nextitem):
+    """End the browser before a test that needs none: its driver runs an event loop in this thread.
+
+    After the last test of a group, collections of garbage no longer visit what its fixtures keep.
+    """
     if BROWSERS and "chromium" not in getattr(nextitem, "fixturenames", ()):
         BROWSERS.clear()
         BROWSER_ENDS.close()
+    group = group_of(item.path.name)
+    if group and nextitem and group_of(nextitem.path.name) != group:
+        gc.freeze()
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ class Pool:
         size = max(size, 2)
         self._most_waiting, self._waiting = most_waiting, 0
         self._all = [_ServerProcess() for _ in range(size)]
-        self._idle: asyncio.Queue[_ServerProcess] = asyncio.Queue()
+        self._idle: asyncio.LifoQueue[_ServerProcess] = asyncio.LifoQueue()  # caches of the last are warm
         for worker in self._all:
             self._idle.put_nowait(worker)
         self._long = asyncio.Semaphore(size - 1)
