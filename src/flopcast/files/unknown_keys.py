@@ -203,7 +203,7 @@ def is_misspelt_switch(text: str) -> bool:
     [True, True, True, False, False, False]
     """
     return any(
-        sorted(text) == sorted(word) or (len(text) != len(word) and edits(text, word) == 1)
+        sorted(text) == sorted(word) or (abs(len(text) - len(word)) == 1 and edits(text, word) == 1)
         for word in ("true", "false")
         if text not in ("true", "false")
     )

@@ -6,7 +6,7 @@ Elsewhere: reading files (sources.py), fixes of faults of a job (accepted_fixes.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from flopcast.errors import MEANT, Problem, SpecError, numbered, problems_of
@@ -62,14 +62,18 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
     def source(changed: str) -> JobSource:
         return source_of(changed.encode(), name, request, reader_in(folder))
 
+    @cache  # the faults are compared before and after they are completed
+    def wrong_in(changed: str) -> frozenset[str]:
+        return frozenset(each.field for each in problems_of(partial(source, changed)))
+
     whole = text
-    new = problems = _causes(problems, whole, source)
+    new = problems = _causes(problems, whole, wrong_in)
     for _ in range(MOST_ROUNDS):
         before, text = text, _corrected(text, new)
         if text == before:
             break
         try:
-            return source(text), _causes(problems, whole, source)
+            return source(text), _causes(problems, whole, wrong_in)
         except SpecError as error:
             if BROKEN in {each.field for each in error.problems}:
                 break
@@ -85,23 +89,26 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
                     )
                 else:
                     problems = (*problems, second)
-    raise SpecError(_causes(problems, whole, source))
+    raise SpecError(_causes(problems, whole, wrong_in))
 
 
-def _causes(problems: Sequence[Problem], text: str, source: Callable[[str], object]) -> tuple[Problem, ...]:
+def _causes(
+    problems: Sequence[Problem], text: str, wrong_in: Callable[[str], frozenset[str]]
+) -> tuple[Problem, ...]:
     """Return the faults of a text without those that the fix of another one removes, too.
 
-    A value without a meaning gets the allowed value with which the file has fewer faults.
+    A value without a meaning gets the allowed value with which the file has fewer faults. `wrong_in`
+    returns the wrong fields of a text.
     """
     left, known = list(problems), {each.field for each in problems}
-    seen = {each.field for each in problems_of(partial(source, text))} if len(left) > 1 else set()
+    seen = wrong_in(text) if len(left) > 1 else frozenset[str]()
     for problem in problems[:MOST_CAUSES]:
         before = seen  # the faults that the next correction may remove
         for changed in (problem, _with_other_value(problem)):
             corrected = _corrected(text, [changed])
             if len(left) < 2 or problem not in left or corrected == text:
                 break
-            after = {each.field for each in problems_of(partial(source, corrected))}
+            after = wrong_in(corrected)
             if problem.field in after or not after <= known:
                 break  # a wrong correction, or one that hides other faults
             gone = [each for each in left if each.field in before - after and each is not problem]

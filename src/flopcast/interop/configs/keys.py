@@ -11,7 +11,7 @@ another.
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from flopcast.files.package_table import meanings, read_table
 from flopcast.files.unknown_keys import MANY_EDITS, NOTHING, UnknownKey, costly_part, edits, unknown_key
@@ -23,7 +23,7 @@ MOST = 10**12  # of a whole number in such a file
 LETTERS_OF_EDIT = 4  # of a name, for each letter in which a misspelling differs
 
 
-class Keys(Record):
+class Keys(Record, slots=False):
     """The keys of a format.
 
     Attributes
@@ -84,7 +84,12 @@ class Keys(Record):
 
     def is_section(self, key: str) -> bool:
         """Return whether the table has a key below this one."""
-        return any(name.startswith(f"{key}.") for names in self._tables(self.read) for name in names)
+        return key in self._sections
+
+    @cached_property
+    def _sections(self) -> frozenset[str]:
+        parts = [name.split(".") for name in self._named]
+        return frozenset(".".join(each[:depth]) for each in parts for depth in range(1, len(each)))
 
     def wrong_shape(self, key: str, value: object) -> tuple[Sequence[str], Mapping[str, object]] | None:
         """Return the fault of a section in place of one value, or of a value in place of a section.
@@ -115,17 +120,21 @@ class Keys(Record):
 
         A wildcard does not cover a name with a word for a size or a degree (`unknown_keys.costly_part`).
         """
-        covering = {name for text in self.free.values() for name in _names(text) & _covering(key)}
+        covering = self._free & _covering(key)
         return key in covering or any(not costly_part(key.removeprefix(name[:-1])) for name in covering)
 
     def knows(self, key: str) -> bool:
         """Return whether a table of the format has a key, or the section that contains it."""
-        return any(covered(key, names) for names in self._tables(self.read, self.listed))
+        return covered(key, self._named) or covered(key, _names(self.listed))
 
-    def _tables(self, *texts: str) -> Iterator[Iterable[str]]:
-        """Yield the names in these texts, and the keys that are not read."""
-        yield from map(_names, (*texts, *self.free.values()))
-        yield from (self.left_out, self.refused)
+    @cached_property
+    def _free(self) -> frozenset[str]:
+        return frozenset[str]().union(*map(_names, self.free.values()))
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        """The keys that the reader uses, and those of the tables of keys that it does not use."""
+        return _names(self.read).union(self._free, self.left_out, self.refused)
 
     def named_in(self, key: str, table: Mapping[str, str]) -> str | None:
         """Return the entry of `left_out` or `refused` that covers a key."""
@@ -160,8 +169,8 @@ class Keys(Record):
         'trainer.num_nodes'
         """
         section, _, name = key.rpartition(".")
-        is_in_wildcard = self.costs_nothing(key) or covered(key, self.listed.split())
-        if not is_in_wildcard or any(key in names for names in self._tables(self.read)):
+        is_in_wildcard = self.costs_nothing(key) or covered(key, _names(self.listed))
+        if not is_in_wildcard or key in self._named:
             return ""
         for each in self.weighty():
             own, _, right = each.rpartition(".")

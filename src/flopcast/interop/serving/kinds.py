@@ -103,7 +103,8 @@ def kind_of_settings(document: Document) -> str:
     SpecError
         The settings of several engines fit equally well.
     """
-    fits = {kind: _fit(document.data, kind) for kind in KINDS}
+    written = [".".join(map(str, path)).replace("_", "-") for path, _ in flattened(document.data)]
+    fits = {kind: _fit(written, kind) for kind in KINDS}
     best = max(fits.values())
     names = [kind for kind, fit in fits.items() if fit == best]
     if best[1] < FEWEST_SIGNS:
@@ -115,11 +116,13 @@ def kind_of_settings(document: Document) -> str:
     return names[0]
 
 
-def _fit(data: object, kind: str) -> tuple[float, int]:
+def _fit(written: Sequence[str], kind: str) -> tuple[float, int]:
     """Return minus the share of unknown keys, and the number of signs; (-1, 0) if the file does not fit."""
     keys = keys_of_engine(kind)
-    written = [".".join(map(str, path)).replace("_", "-") for path, _ in flattened(data)]
-    names = {keys.key(each) for each in written} | {each.partition(".")[0] for each in written}
+    own = [keys.key(each) for each in written]
+    names = {*own, *(each.partition(".")[0] for each in written)}
     signs = len(names & {keys.key(sign) for sign in KINDS[kind].signs.split()})
-    unknown = sum(not keys.knows(keys.key(each)) for each in written) / max(len(written), 1)
-    return (-unknown, signs) if signs >= FEWEST_SIGNS and unknown <= MOST_UNKNOWN_SHARE else (-1.0, 0)
+    if signs < FEWEST_SIGNS:
+        return -1.0, 0
+    unknown = sum(not keys.knows(each) for each in own) / max(len(written), 1)
+    return (-unknown, signs) if unknown <= MOST_UNKNOWN_SHARE else (-1.0, 0)
