@@ -77,20 +77,20 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
     return question
 
 
-def space_of(text: str, where: str = "space") -> DeploymentSpace:
+def space_of(text: str) -> DeploymentSpace:
     """Return a space in the form of `--plan`: each name with its values, separated by commas.
 
     Raises
     ------
     SpecError
-        The text has errors. All of them are reported, each with the place `where`.
+        The text has errors. All of them are reported.
 
     Examples
     --------
     >>> space_of("tp=2,4 weights=fp8").tensor_parallel
     (2, 4)
     """
-    return _possible_space(_space_document(plan_words(text, where), where), ())
+    return _possible_space(_space_document(plan_words(text, "space"), "space"), ())
 
 
 def _space_document(words: dict[str, object], where: str) -> Document:

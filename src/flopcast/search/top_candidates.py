@@ -127,7 +127,6 @@ class TopCandidates(Record):
         book_of: Callable[[Cluster], CurveBook],
         kept: KeptResults = NOTHING_KEPT,
         before: Incumbents = NO_INCUMBENTS,
-        feasible_only: bool = False,
     ) -> "TopCandidates":
         """Return the top candidates after the last batch.
 
@@ -140,11 +139,9 @@ class TopCandidates(Record):
         kept : KeptResults
         before : Incumbents
             Results of plans outside these batches.
-        feasible_only : bool
-            See `after_each`.
         """
         candidates_kept = self
-        for after in self.after_each(question, batches, book_of, kept, before, feasible_only):
+        for after in self.after_each(question, batches, book_of, kept, before):
             candidates_kept = after
         return candidates_kept
 

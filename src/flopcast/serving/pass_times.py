@@ -39,7 +39,7 @@ PARTS = (
     VISION,
 )  # components with coordinates of their own
 STEPS = (1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875)  # nodes of an octave
-FEWEST, MOST_CONTEXT = 1.0, float(2**21)
+FEWEST = 1.0
 
 
 def nodes(largest: Number, steps: tuple[float, ...] = STEPS) -> Counts:

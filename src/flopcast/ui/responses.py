@@ -52,7 +52,7 @@ from flopcast.ui.request_values import OF_JOB, OF_PLAN, Words
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
 from flopcast.units import show_count
 
-JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "text/csv"
+JSON, HTML, YAML = "application/json", "text/html", "application/yaml"
 OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
 Task = Callable[[Words, OnProgress], Made]

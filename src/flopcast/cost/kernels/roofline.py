@@ -33,17 +33,13 @@ def bound_seconds(need: Work, device: Device) -> Floats:
     return bound_s
 
 
-def least_seconds(need: Work, device: Device) -> Floats:
-    """Return the least seconds of a kernel, below which no factor reduces them, in the shape of the work.
-
-    This is the bound at the sustained bandwidth. If all tensors of a kernel fit into the last-level cache,
-    the previous kernel may have left them there, so the bound uses the bandwidth of the data sheet.
-    """
-    return roofline(need, device)[2]
-
-
 def roofline(need: Work, device: Device) -> tuple[Floats, Floats, Floats]:
-    """Return what `bound_seconds`, `engine_seconds` and `least_seconds` do, which costs less together."""
+    """Return what `bound_seconds` and `engine_seconds` do, and the least seconds of a kernel.
+
+    No factor reduces a kernel below its least seconds, the bound at the sustained bandwidth. If all tensors
+    of a kernel fit into the last-level cache, the previous kernel may have left them there, so the bound
+    uses the bandwidth of the data sheet.
+    """
     engine_s = engine_seconds(need, device)
     bound_s: Floats = np.maximum(engine_s, memory_seconds(need, device))
     is_large = need.moved_bytes > device.cache_bytes

@@ -52,7 +52,7 @@ def read(reader: JobReader) -> None:
         flags.add("--num-query-groups", "model.num_query_groups", reader.raw("model.num_query_groups"))
     _backend(reader, flags)
     dumped = reader.below(ACTIVATION)
-    activate(reader, flags, f"{ACTIVATION}._target_" if dumped else ACTIVATION, "model.gated_linear_unit")
+    activate(reader, flags, f"{ACTIVATION}._target_" if dumped else ACTIVATION)
     _precision(reader, flags)
     _peft(reader)
     devices = reader.options.devices or reader.options.whole
@@ -88,7 +88,7 @@ def _backend(reader: JobReader, flags: TranslatedFlags) -> None:
         flags.add("--attention-backend", key, name)
 
 
-def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> None:
+def activate(reader: JobReader, flags: TranslatedFlags, key: str) -> None:
     """Read the activation, which is a function's name, and whether it is gated.
 
     Parameters
@@ -96,11 +96,11 @@ def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> 
     reader : JobReader
     flags : TranslatedFlags
         Receives the flag of Megatron-LM.
-    key, gate : str
-        Keys of the function and of the switch for gating.
+    key : str
+        Key of the function.
     """
     name = reader.text(key).rpartition(".")[2]
-    gated = reader.flag(gate)
+    gated = reader.flag("model.gated_linear_unit")
     known = GATED if gated else PLAIN
     if gated and name in GELU:
         flags.add("--glu-activation", key, "geglu")

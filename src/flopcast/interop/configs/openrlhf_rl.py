@@ -89,7 +89,7 @@ def _batch(reader: StepReader, replicas: int, longest: int) -> None:
 
 def _step(reader: StepReader) -> None:
     """Put the prompts and the models that process each answer into the step."""
-    reader.put_samples(("prompts", 1024), "samples", "epochs")
+    reader.put_samples()
     reader.put_scorers("kl", reference=reader.fraction("kl", 0.01) > 0, rewards=not reader.has("remote"))
     if reader.choice("estimator", ESTIMATORS, CRITIC) == CRITIC:
         reader.put_critic("estimator", "critic_pretrain", "base")

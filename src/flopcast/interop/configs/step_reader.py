@@ -20,11 +20,11 @@ class StepReader(JobReader):
         self.put(("rollout", "engine"), engine, *keys)
         self.put(("rollout", "plan", "tensor_parallel"), self.count(*tensor), tensor[0])
 
-    def put_samples(self, prompts: tuple[str, int], samples: str, epochs: str) -> None:
-        """Put the prompts, the answers to each and the passes over them into the step, by their keys."""
-        self.put(("step", "prompts"), self.count(*prompts), prompts[0])
-        self.put(("step", "samples"), self.count(samples), samples)
-        self.put_passes(epochs)
+    def put_samples(self) -> None:
+        """Put the prompts, the answers to each and the passes over them into the step."""
+        self.put(("step", "prompts"), self.count("prompts", 1024), "prompts")
+        self.put(("step", "samples"), self.count("samples"), "samples")
+        self.put_passes("epochs")
 
     def put_passes(self, key: str) -> None:
         """Put the passes over the answers into the step if there are several."""

@@ -172,7 +172,7 @@ def _rollout(reader: StepReader) -> None:
 
 def _step(reader: StepReader) -> None:
     """Put the prompts and the models that process each answer into the step."""
-    reader.put_samples(("prompts", 1024), "samples", "epochs")
+    reader.put_samples()
     reference = reader.flag("kl_loss") or reader.flag("kl_reward")
     reader.put_scorers("kl_loss", reference=reference, rewards=reader.flag("reward_model.enable"))
     if (reader.text("advantage") or CRITIC) == CRITIC:

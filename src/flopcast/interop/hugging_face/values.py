@@ -238,13 +238,13 @@ def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, o
     return {}
 
 
-def original_value(key: str, usual: int | None = None) -> Fix:
+def original_value(key: str) -> Fix:
     """Return the fix "copy KEY from the original config.json of the model".
 
-    If a usual value is known, the fix also contains an edit that sets this value as an example, so that
-    the other values of the file can be checked.
+    If EXAMPLES has a value of the key, the fix also contains an edit that sets this value as an example,
+    so that the other values of the file can be checked.
     """
-    example = EXAMPLES.get(key, "") if usual is None else str(usual)
+    example = EXAMPLES.get(key, "")
     edits = ({key: int(example)},) if example.isdecimal() else ()
     such = f", such as {example}" if example else ""
     return Fix(RIGHT_VALUE.format(key) + such, edits, is_example=True)

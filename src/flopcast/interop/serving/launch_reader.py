@@ -211,10 +211,12 @@ class LaunchReader(ConfigReader):
         if not published_in(entry, kept) and not of_copy.startswith(kept):
             self.put(("plan", "weights"), kept, key)
 
-    def put_replicas(self, number: int, key: str) -> None:
-        """Set the number of replicas that a command starts."""
+    def put_replicas(self, number: int, name: str) -> None:
+        """Set the number of replicas that a command starts; `name` is what the engine calls replicas."""
+        key = "data-parallel-size"
         self.replicas = number
         self.put(("plan", "replicas"), number, key)
+        self.assume(f"{key} {number}: the deployment has {number} independent {name}", key)
 
     def put_copies(self, *keys: str) -> None:
         """Read the copies of experts of each layer, if one of the flags states them."""

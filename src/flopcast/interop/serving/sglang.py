@@ -41,9 +41,7 @@ def read(reader: LaunchReader) -> None:
     if groups > 1:
         reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
     if copies > 1 and not shared:
-        reader.put_replicas(copies, "data-parallel-size")
-        text = f"data-parallel-size {copies}: the deployment has {copies} independent instances"
-        reader.assume(text, "data-parallel-size")
+        reader.put_replicas(copies, "instances")
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     _read_experts(reader, ranks, entry)

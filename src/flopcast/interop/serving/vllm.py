@@ -46,9 +46,7 @@ def read(reader: LaunchReader) -> None:
             reader.put(("plan", "expert_parallel"), ranks * groups, "enable-expert-parallel")
             reader.put_copies("eplb-config.num-redundant-experts", "num-redundant-experts")
     elif groups > 1:
-        reader.put_replicas(groups, "data-parallel-size")
-        text = f"data-parallel-size {groups}: the deployment has {groups} independent replicas"
-        reader.assume(text, "data-parallel-size")
+        reader.put_replicas(groups, "replicas")
     reader.read_weights("quantization", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
     _read_limits(reader, entry)

@@ -86,10 +86,6 @@ class Trace(Record, eq=False):
         """Return a mask of kernels that count: those of annotated steps, or all if no step is annotated."""
         return self.step != NO_STEP if self.step_times_s.size else np.ones(len(self.step), dtype=bool)
 
-    def words_of(self, column: Integers) -> list[str]:
-        """Return the words of a column."""
-        return [self.words[number] for number in column.tolist()]
-
 
 class ClassTotal(Record):
     """Kernels of one class, or of one name that belongs to no class.
