@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from serving.test_request_traffic import traffic_of
 
 from flopcast import predict_serving, serving_job
+from flopcast.library.curves import load_serving_book
 from flopcast.library.traffic_text import slo_of
 from flopcast.serving import serve
 from flopcast.serving.arrivals import requests_of
@@ -219,7 +220,22 @@ def test_the_stable_rate_of_a_saturated_engine_is_played_once(monkeypatch):
     )
 
     assert predict_serving(job).saturation_per_s == 1.0
-    assert len(played) == 2  # of passes as predicted, and of passes as slow as the intervals allow
+    assert len(played) == 1  # passes that are slower by a ratio have a rate that is smaller by this ratio
+
+
+def test_the_stable_rate_falls_by_the_ratio_by_which_passes_are_slower():
+    """The oracle is a run with these passes."""
+    traffic = "rate=28/s prompt=lognormal(1000,0.5) output=lognormal(100,0.5) requests=300"
+    job = serving_job(
+        "llama-3.1-8b", engine="vllm", cluster="dgx-h100", gpus=1, plan="tp=1", traffic=traffic
+    )
+    simulation = serve.simulation_of(job, load_serving_book(job.cluster))
+    rates = [
+        saturation_per_s(simulation.requests, lambda given, ratio=ratio: simulation.play(given, ratio))
+        for ratio in (1.0, 1.3)
+    ]
+
+    assert rates[1] == pytest.approx(rates[0] / 1.3, rel=1e-9)
 
 
 def test_intervals_of_rates_hold_those_of_other_random_runs_nine_times_in_ten():

@@ -177,10 +177,16 @@ def keeps_up(job: ServingJob, simulation: Simulation, served: Served, ratio: Num
 
 
 def _saturation_per_s(job: ServingJob, simulation: Simulation, ratio: Number) -> float:
-    """Return the largest stable rate of one replica, from a run that is long enough to become steady."""
+    """Return the largest stable rate of one replica, from a run that is long enough to become steady.
+
+    If all passes are longer by a ratio, all times of such a run are, except copies between pools and the
+    pauses between turns.
+    """
     if ratio in simulation.stable_rates:
         return simulation.stable_rates[ratio]
     requests = simulation.requests
+    if ratio != 1.0 and not job.plan.pools and (requests.after < 0).all():
+        return _saturation_per_s(job, simulation, 1.0) / ratio
     if job.traffic.trace is None and requests.size < DEFAULT_REQUESTS:
         traffic = _of_one_replica(job).traffic.model_copy(update={"requests": DEFAULT_REQUESTS})
         requests = requests_of(traffic, None, job.image_tokens)
