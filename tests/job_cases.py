@@ -1,6 +1,6 @@
 """Job files as text, and what they are told."""
 
-from flopcast.errors import SpecError
+from flopcast.errors import problems_of
 from flopcast.files.yaml_text import read_yaml
 from flopcast.requests.job_files import job_of
 
@@ -25,11 +25,7 @@ def read_job(text):
 
 def told(text):
     """Every fault of a job's text."""
-    try:
-        read_job(text)
-    except SpecError as error:
-        return error.problems
-    return ()
+    return tuple(problems_of(lambda: read_job(text)))
 
 
 def places(problems):

@@ -4,7 +4,7 @@ import pytest
 from all_cases import all_cases
 from job_cases import job_text, places, read_job, told
 
-from flopcast.errors import SpecError
+from flopcast.errors import SpecError, problems_of
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
 from flopcast.spec.cluster import Device, Host, Jitter
@@ -138,11 +138,7 @@ def test_writing_what_the_fault_advises_mends_it(noun, name):
 
 
 def told_of(noun, text):
-    try:
-        built(noun, text)
-    except SpecError as error:
-        return error.problems
-    return ()
+    return tuple(problems_of(lambda: built(noun, text)))
 
 
 @all_cases("noun", PARTS_WITHOUT)

@@ -8,7 +8,7 @@ from all_cases import all_cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flopcast.errors import SpecError
+from flopcast.errors import SpecError, problems_of
 from flopcast.files.yaml_text import MAX_BYTES, MAX_DEPTH, read_yaml
 
 JOB = """\
@@ -71,11 +71,7 @@ def read(text):
 
 def faults(text):
     """What a text is told; nothing where it is read."""
-    try:
-        read(text)
-    except SpecError as error:
-        return error.problems
-    return ()
+    return tuple(problems_of(lambda: read(text)))
 
 
 def refused(text):

@@ -5,13 +5,18 @@ from functools import cache
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from flopcast.errors import SpecError
+from flopcast.errors import SpecError, problems_of
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.requests.job_files import job_of
 
 DENSE, SPARSE = "llama-3-8b", "qwen3-30b-a3b"
 RANKS = 64
+
+
+def refused(export, job):
+    """The problems of a job that cannot be exported, by their fields."""
+    return {problem.field: problem for problem in problems_of(lambda: export(job))}
 
 
 @cache

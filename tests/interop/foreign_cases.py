@@ -4,7 +4,7 @@ them."""
 from dataclasses import replace
 from pathlib import Path
 
-from flopcast.errors import SpecError
+from flopcast.errors import problems_of
 from flopcast.requests.job_files import job_of
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -25,11 +25,8 @@ def job_in(path, cluster="dgx-h100:1", **said):
 
 def faults_in(path, **said):
     """Line and field of every fault of a file, or of what the command line says beside it."""
-    try:
-        job_in(path, **said)
-    except SpecError as error:
-        return [(int(p.where.rpartition(":")[2]), p.field) for p in error.problems]
-    return []
+    found = problems_of(lambda: job_in(path, **said))
+    return [(int(p.where.rpartition(":")[2]), p.field) for p in found]
 
 
 def data_of(text, name, devices=8, **said):
@@ -46,11 +43,7 @@ def job_from_text(text, name, devices=8, cluster="dgx-h100"):
 
 def told(text, name, devices=8, **said):
     """Every fault of a text by itself."""
-    try:
-        source_of(text.encode(), name, JobRequest(gpus=devices, **said))
-    except SpecError as error:
-        return error.problems
-    return ()
+    return tuple(problems_of(lambda: source_of(text.encode(), name, JobRequest(gpus=devices, **said))))
 
 
 def rows(table):

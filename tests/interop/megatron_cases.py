@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from flopcast.errors import SpecError
+from flopcast.errors import problems_of
 from flopcast.interop.megatron.launch_script import launch_document, ranks_of
 from flopcast.library.edits import plan_words
 from flopcast.requests.job_files import job_of
@@ -45,11 +45,7 @@ def block_of(document):
 
 def told(text, devices=None):
     """Every fault of a script."""
-    try:
-        launch_document(text, "run.sh", devices)
-    except SpecError as error:
-        return error.problems
-    return ()
+    return tuple(problems_of(lambda: launch_document(text, "run.sh", devices)))
 
 
 def stack_of(more="", **changes):

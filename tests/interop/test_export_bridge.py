@@ -5,11 +5,10 @@ import shlex
 import pytest
 import yaml
 from all_cases import all_cases
-from export_cases import DENSE, MODELS, SPARSE, job_with, jobs
+from export_cases import DENSE, MODELS, SPARSE, job_with, jobs, refused
 from foreign_cases import FOREIGN, job_in
 from hypothesis import HealthCheck, given, settings
 
-from flopcast.errors import SpecError
 from flopcast.interop.exports.megatron_bridge import export_megatron_bridge
 from flopcast.interop.exports.same_job import canonical_model, differences, read_back
 from flopcast.requests.job_request import JobRequest
@@ -51,19 +50,11 @@ def again(job, text=None):
     return read_back(source_of(text or text_of(job), "overrides.yaml", said).document, job)
 
 
-def refused(job):
-    try:
-        export_megatron_bridge(job)
-    except SpecError as error:
-        return {problem.field: problem for problem in error.problems}
-    return {}
-
-
 @all_cases("name", MODELS)
 def test_a_model_is_overridden_whole_or_refused_by_the_names_of_its_fields(name):
     job = job_with(name)
 
-    problems = refused(job)
+    problems = refused(export_megatron_bridge, job)
 
     if problems:
         assert name not in SAYABLE
@@ -91,7 +82,7 @@ def test_a_precision_is_the_recipe_of_its_name(precision):
 def test_what_no_override_says_is_refused_by_name_with_the_edit_that_gives_it_up(name):
     plan, field = UNSAYABLE[name]
 
-    problem = refused(job_with("llama-3-8b", plan))[field]
+    problem = refused(export_megatron_bridge, job_with("llama-3-8b", plan))[field]
 
     assert "cannot be exported to Megatron-Bridge's overrides" in str(problem)
     assert problem.fix.startswith(f"add {field}=")
@@ -170,7 +161,7 @@ def test_adapters_of_fused_matrices_come_back_and_others_are_refused():
 
     assert written == {"dim": 16, "dropout": 0.0, "target_modules": ["linear_qkv", "linear_proj"]}
     assert again(job).model.adapters == job.model.adapters
-    assert any(field.startswith("model.adapters") for field in refused(apart))
+    assert any(field.startswith("model.adapters") for field in refused(export_megatron_bridge, apart))
 
 
 @pytest.mark.parametrize(

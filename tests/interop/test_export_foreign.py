@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 from all_cases import all_cases
-from export_cases import job_with, jobs
+from export_cases import job_with, jobs, refused
 from hypothesis import HealthCheck, given, settings
 
 from flopcast.errors import SpecError
@@ -43,14 +43,6 @@ def of_torchtitan(job):
     return again(export_torchtitan, "train.toml", job)
 
 
-def refused(export, job):
-    try:
-        export(job)
-    except SpecError as error:
-        return {problem.field for problem in error.problems}
-    return set()
-
-
 @all_cases("zero", [0, 1, 2, 3])
 @all_cases("more", ["precision=bf16", "precision=fp16", "optimizer=sgd_momentum"])
 def test_deepspeed_gets_every_stage_and_precision(zero, more):
@@ -64,7 +56,7 @@ def test_deepspeed_gets_every_stage_and_precision(zero, more):
     if (
         zero == 0 and "fp16" not in more
     ):  # DeepSpeed's optimizer of bf16 shards the states whatever the stage
-        assert refused(export_deepspeed, job) == {"plan.zero"}
+        assert refused(export_deepspeed, job).keys() == {"plan.zero"}
         return
     assert differences(job, of_deepspeed(job)) == ()
 
@@ -125,7 +117,7 @@ def test_deepspeed_gets_placements_with_their_copies(plan, stack):
 def test_placements_that_deepspeed_has_not_are_refused(plan):
     job = job_with(MODEL, f"dp=16 mbs=2 gbs=128 {plan}", "deepspeed-zero", "dgx-h100:2")
 
-    assert refused(export_deepspeed, job) == {"plan.offload"}
+    assert refused(export_deepspeed, job).keys() == {"plan.offload"}
 
 
 def test_deepspeed_gets_zero_plus_plus_and_other_groups_are_refused():
@@ -146,7 +138,7 @@ def test_deepspeed_gets_zero_plus_plus_and_other_groups_are_refused():
 def test_torchtitan_has_no_groups_of_single_states():
     job = job_with(MODEL, "dp=16 gbs=64 zero=3 shards=secondary:8", "torch-fsdp2")
 
-    assert refused(export_torchtitan, job) == {"plan.shards"}
+    assert refused(export_torchtitan, job).keys() == {"plan.shards"}
 
 
 def test_torchtitan_offloads_all_sharded_states_or_none():
@@ -158,7 +150,7 @@ def test_torchtitan_offloads_all_sharded_states_or_none():
     ):
         job = job_with(MODEL, f"dp=16 gbs=64 zero=3 offload={offload}", "torch-fsdp2", "dgx-h100:2")
 
-        assert refused(export_torchtitan, job) == fields, offload
+        assert refused(export_torchtitan, job).keys() == fields, offload
         if not fields:
             assert differences(job, of_torchtitan(job)) == ()
 
@@ -215,7 +207,7 @@ def test_every_flavour_comes_back_as_its_model(model):
     except SpecError:
         pytest.skip("a rule refuses the job itself")
     if job.model.mtp:  # torchtitan has no modules of multi-token prediction
-        assert refused(export_torchtitan, job) == {"model.mtp"}
+        assert refused(export_torchtitan, job).keys() == {"model.mtp"}
         job = job.model_copy(update={"model": job.model.model_copy(update={"mtp": 0})})
 
     assert of_torchtitan(job).model == job.model
@@ -230,7 +222,7 @@ def test_every_key_of_torchtitan_is_a_flag_in_its_head():
 
 
 def test_a_model_without_a_flavour_and_a_plan_of_others_are_refused():
-    assert refused(export_torchtitan, job_with("gpt3-175b", "tp=8 dp=2 gbs=64 sp")) == {"model.name"}
+    assert refused(export_torchtitan, job_with("gpt3-175b", "tp=8 dp=2 gbs=64 sp")).keys() == {"model.name"}
     assert "plan.zero" in refused(export_torchtitan, job_with(MODEL, "dp=16 gbs=64 zero=1"))
     assert "plan.precision" in refused(
         export_torchtitan, job_with(MODEL, "dp=16 gbs=64 zero=3 precision=fp16", "deepspeed-zero")

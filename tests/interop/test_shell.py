@@ -3,10 +3,12 @@
 Expected words are those that GNU bash 5.2 gives for the same text.
 """
 
+from functools import partial
+
 import pytest
 from all_cases import all_cases
 
-from flopcast.errors import SpecError
+from flopcast.errors import SpecError, problems_of
 from flopcast.interop.shell.script import read_script
 from flopcast.interop.shell.text import MAX_CHARACTERS, script_text
 
@@ -379,13 +381,9 @@ def test_values_that_a_script_does_not_use_are_told():
         ({"1": "8"}, {"WORLD_SIZE": "64"}, []),
     ]
     for arguments, environment, fields in cases:
-        try:
-            read_script("run --tp $1 ${10} ${DPS}\n", "run.sh", arguments, environment)
-            found = []
-        except SpecError as error:
-            found = [problem.field for problem in error.problems]
+        read = partial(read_script, "run --tp $1 ${10} ${DPS}\n", "run.sh", arguments, environment)
 
-        assert found == fields, (arguments, environment)
+        assert [problem.field for problem in problems_of(read)] == fields, (arguments, environment)
 
 
 def test_a_script_that_is_written_to_a_file_or_wrapped_is_read_where_it_runs():

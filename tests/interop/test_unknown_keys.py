@@ -8,7 +8,7 @@ from foreign_cases import FOREIGN
 from hf_cases import published
 from megatron_cases import document_of
 
-from flopcast.errors import SpecError
+from flopcast.errors import SpecError, problems_of
 from flopcast.files.unknown_keys import COSTLY, costly_part
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.interop.configs.config_reader import ConfigReader
@@ -20,13 +20,9 @@ from flopcast.interop.megatron.flags import KNOWN, SILENT_PREFIXES, is_silent
 NAMES = [f"zz_{part}_zz" for part in COSTLY]
 
 
-def problems_of(read):
+def faults_of(read):
     """Field, line and fault of every problem that a reader raises."""
-    try:
-        read()
-    except SpecError as error:
-        return [(p.field, p.where.rpartition(":")[2], p.fault) for p in error.problems]
-    return []
+    return [(p.field, p.where.rpartition(":")[2], p.fault) for p in problems_of(read)]
 
 
 def test_every_format_refuses_an_unknown_key_that_speaks_of_a_size_with_its_line():
@@ -44,11 +40,11 @@ def test_every_format_refuses_an_unknown_key_that_speaks_of_a_size_with_its_line
 def test_a_launch_script_and_a_config_of_a_model_refuse_them_too():
     for part in COSTLY:
         flag = f"--moe-zz-{part}"
-        found = problems_of(lambda flag=flag: document_of(f"{flag} 7"))
+        found = faults_of(lambda flag=flag: document_of(f"{flag} 7"))
         assert (flag, "11", "is not known") in found, flag
         config = published("llama-2-7b") | {f"zz_{part}_zz": 7}
         document = read_yaml(json.dumps(config, indent=1).encode(), "config.json")
-        found = problems_of(lambda document=document: model_from_config(document))
+        found = faults_of(lambda document=document: model_from_config(document))
         assert [(field, fault) for field, _, fault in found] == [(f"zz_{part}_zz", "is not known")]
         assert [line for _, line, _ in found] == [str(json.dumps(config, indent=1).count("\n"))]
 
@@ -60,7 +56,7 @@ def test_a_flag_that_speaks_of_a_width_is_an_error_if_its_value_is_a_number():
         ("--ffn-multiplier", "wide", []),
         ("--mtp-depth", "1", []),
     ):
-        found = problems_of(lambda words=f"{flag} {value}": document_of(words))
+        found = faults_of(lambda words=f"{flag} {value}": document_of(words))
 
         assert [field for field, _, _ in found] == faults, (flag, value)
 
@@ -121,7 +117,7 @@ def test_an_unknown_size_under_a_word_that_other_settings_have_as_well_is_an_err
             text = json.dumps(sizes | {name: value}, indent=1)
             document = read_yaml(text.encode(), "config.json")
 
-            found = problems_of(lambda document=document: model_from_config(document))
+            found = faults_of(lambda document=document: model_from_config(document))
 
             assert [field for field, _, _ in found] == faults, (name, value)
 

@@ -1,7 +1,7 @@
 """Serving refuses parts of other speeds, which it would have to ignore."""
 
 from flopcast.api import predict_serving
-from flopcast.errors import SpecError
+from flopcast.errors import problems_of
 from flopcast.jobs import serving_job
 
 JOB = {"model": "llama-3-8b", "engine": "vllm", "traffic": "rate=1/s prompt=1000 output=100"}
@@ -19,10 +19,8 @@ def test_slow_parts_groups_and_measured_links_are_refused_for_serving():
         "cluster.tiers[1].links": {"cluster": {"base": "dgx-h100:2", "tiers": {"1": {"links": LINKS}}}},
     }
     for field, parts in cases.items():
-        try:
-            predict_serving(serving_job(**JOB, **parts))
-            found = []
-        except SpecError as error:
-            found = [(each.field, each.because) for each in error.problems]
+        found = problems_of(lambda parts=parts: predict_serving(serving_job(**JOB, **parts)))
 
-        assert found == [(field, "serving on devices with different speeds is not supported yet")], field
+        assert [(each.field, each.because) for each in found] == [
+            (field, "serving on devices with different speeds is not supported yet")
+        ], field

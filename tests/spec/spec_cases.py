@@ -4,7 +4,7 @@ import re
 
 from conftest import make_job
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, problems_of
 from flopcast.files.yaml_text import resolve
 
 PLAN = {"data_parallel": 8, "micro_batch": 1, "global_batch": 16, "precision": "fp16"}
@@ -119,11 +119,7 @@ def decoded(written):
 
 def faults(whole):
     """What the job is told; nothing where it is right."""
-    try:
-        make_job(**whole)
-    except SpecError as error:
-        return error.problems
-    return ()
+    return tuple(problems_of(lambda: make_job(**whole)))
 
 
 def key(problem: Problem):

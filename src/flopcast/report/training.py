@@ -7,7 +7,7 @@ Elsewhere: what the numbers mean (economics/run.py), one step (report.py).
 from collections.abc import Iterable
 
 from flopcast.economics.run import TrainingRun, phase_of
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, collected
 from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.units import Number
@@ -37,12 +37,10 @@ def training(phases: Iterable[tuple[str, Number, Report]]) -> Training:
         Checkpoints of a phase follow each other too fast, or have no room.
     """
     phases = tuple(phases)
-    problems: dict[Problem, None] = {}
+    problems: list[Problem] = []
     for _, _, report in phases:
-        try:
+        with collected(problems):
             report.checkpoint  # noqa: B018 - the property checks it
-        except SpecError as error:
-            problems |= dict.fromkeys(error.problems)
     if problems:
         raise SpecError(problems)
     made, before = [], 0

@@ -8,7 +8,7 @@ and clusters (resolve.py), the rules (serving/checks.py).
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error
+from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error, told_as
 from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.named_files import ReadFile, read_file
 from flopcast.files.validate import build
@@ -255,10 +255,8 @@ def _deployment(data: object, document: Document) -> Deployment:
     if isinstance(nested, dict):
         refuse_other_words(nested, document)
         nested = with_drafting(nested, document)
-    try:
+    with told_as(lambda problem: as_written(problem, str(data))):
         return build(Deployment, document, nested, ("plan",))
-    except SpecError as error:
-        raise SpecError(as_written(each, str(data)) for each in error.problems) from None
 
 
 def _traffic(data: object, document: Document, assumed: dict[str, int], read: ReadFile) -> Traffic:

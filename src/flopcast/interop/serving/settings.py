@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
-from flopcast.errors import SpecError
+from flopcast.errors import told_as
 from flopcast.files.package_table import meanings, read_table
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, read_yaml, resolve
@@ -226,12 +226,8 @@ def _of_flag(
 
 def _of_mapping(key: str, text: str, written: str, place: str, keys: LaunchKeys) -> Iterator[Setting]:
     """Yield the settings of a flag whose value is JSON."""
-    try:
+    with told_as(lambda problem: replace(problem, where=place, field=written)):
         data = read_yaml(text.encode(), place).data
-    except SpecError as error:
-        raise SpecError(
-            replace(problem, where=place, field=written) for problem in error.problems
-        ) from None
     for path, value in flattened(data):
         inner = keys.key(".".join((key, *map(str, path))))
         spelt = ".".join((written, *map(str, path)))

@@ -23,7 +23,7 @@ from typing import IO
 
 import numpy as np
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, told_as
 from flopcast.files.inputs import Bounded
 from flopcast.files.unpacked import unpacked
 from flopcast.lab.logs.facts import (
@@ -74,12 +74,9 @@ def read_log(text: str, name: str) -> Log:
         The text is empty, is not text, holds no line of a known format, or holds only lines with unusable
         numbers.
     """
-    try:
+    start = text.strip()[:MOST_SHOWN]
+    with told_as(lambda problem: replace(problem, value=start) if problem.value == name else problem):
         return _read(_lines(io.BytesIO(text.encode("utf-8", errors="replace"))), name)
-    except SpecError as error:
-        start = text.strip()[:MOST_SHOWN]
-        found = [replace(each, value=start) if each.value == name else each for each in error.problems]
-        raise SpecError(found) from None
 
 
 def read_log_file(path: Path) -> Log:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import product
 
-from flopcast.errors import Problem, SpecError, common_problems, problems_of
+from flopcast.errors import Problem, SpecError, collected, common_problems, problems_of, told_as
 from flopcast.files.yaml_text import Document
 from flopcast.lab.published import cells
 from flopcast.lab.published.known_names import (
@@ -66,10 +66,8 @@ def reproduce(run: Run) -> Job:
     plan = _plan(run, defaults, assumed)
     data: dict[str, object] = {"plan": plan}
     for part, make in (("cluster", _cluster), ("model", model_document)):
-        try:
+        with collected(problems):
             data[part] = make(run, assumed)
-        except SpecError as error:
-            problems += error.problems
     missing = [name for name in NEEDED if name not in plan]
     missing += ["sequence_length"] if run.sequence_length is None else []
     problems += [_missing(run, name, None, "", "the row does not state it") for name in missing]
@@ -84,10 +82,8 @@ def reproduce(run: Run) -> Job:
     batch = _packed(run, data["model"], assumed) or _packed_by_default(run, defaults, assumed)
     data["batch"] = {"sequence_length": run.sequence_length} | batch
     _deal_out(run, data, assumed)
-    try:
+    with told_as(lambda problem: replace(problem, where=run.where)):
         job = job_of(Document(run.where, data, {}))
-    except SpecError as error:
-        raise SpecError(replace(each, where=run.where) for each in error.problems) from None
     return job.model_copy(update={"assumptions": tuple(assumed)})
 
 

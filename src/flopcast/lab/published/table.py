@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.field_names import same_elsewhere
 from flopcast.files.field_paths import dotted
 from flopcast.files.nearest_names import nearest
@@ -62,10 +62,8 @@ def read_tables(paths: Sequence[Path]) -> list[RunTable]:
     tables: list[RunTable] = []
     problems: list[Problem] = []
     for path in paths:
-        try:
+        with collected(problems):
             tables.append(read_table(path))
-        except SpecError as error:
-            problems += error.problems
     if problems:
         raise SpecError(problems)
     return tables
