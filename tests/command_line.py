@@ -1,5 +1,6 @@
 """Runs `flopcast WORDS…` inside this process, or as a process of its own."""
 
+import json
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -58,6 +59,13 @@ def flopcast(*words, input=b"", variables=None, stream=TextIOWrapper):
     except SystemExit as end:
         return Ended(end.code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
     raise AssertionError("a command ends with an exit code")
+
+
+def data_of(*words):
+    """What a successful call in this process prints as JSON."""
+    ended = flopcast(*words, "--json")
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
 
 
 def environment(**changes):

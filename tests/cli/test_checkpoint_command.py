@@ -1,9 +1,7 @@
 """`flopcast checkpoint`, and --checkpoint of the other commands."""
 
-import json
-
 import pytest
-from command_line import JOB, flopcast
+from command_line import JOB, data_of, flopcast
 
 FAST = "{capacity_bytes: 1 PB, read_bytes_per_s: 1 TB/s, write_bytes_per_s: 1 TB/s}"
 LAZY = ("--checkpoint", "lazy file_system every=50")
@@ -15,12 +13,6 @@ def job(tmp_path):
     cluster = f'cluster: {{base: "dgx-a100:1", file_system: {FAST}}}'
     path.write_text(JOB.replace("cluster: dgx-a100:1", cluster))
     return path
-
-
-def data_of(*words):
-    ended = flopcast(*words, "--json")
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)
 
 
 def test_the_text_has_the_size_the_waiting_time_and_every_method(job):

@@ -1,9 +1,7 @@
 """`flopcast compare`: which two jobs a line of words asks for."""
 
-import json
-
 import pytest
-from command_line import flopcast
+from command_line import data_of, flopcast
 
 JOB = """\
 model: megatron-1.7b
@@ -32,9 +30,7 @@ def test_a_warning_of_both_jobs_is_shown_once(jobs):
 
 def ratio_of(*words):
     """Time per token of the second job over the first's."""
-    ended = flopcast("compare", *words, "--json")
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)["time_per_token_ratio"]
+    return data_of("compare", *words)["time_per_token_ratio"]
 
 
 def test_recomputing_every_layer_takes_up_to_a_third_longer(jobs):

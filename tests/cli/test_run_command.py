@@ -1,9 +1,7 @@
 """`flopcast run`, and what a device costs: --price, cluster.price, the catalogue."""
 
-import json
-
 import pytest
-from command_line import JOB, flopcast
+from command_line import JOB, data_of, flopcast
 
 from flopcast.requests import phase_files
 
@@ -15,12 +13,6 @@ def job(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(JOB)
     return path
-
-
-def data_of(*words):
-    ended = flopcast(*words, "--json")
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)
 
 
 def test_a_run_takes_its_tokens_over_the_rate_where_nothing_fails(job):

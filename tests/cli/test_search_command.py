@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 from all_cases import all_cases
-from command_line import flopcast
+from command_line import data_of, flopcast
 
 from flopcast.cli import progress
 from flopcast.search import top_candidates as sifting
@@ -50,9 +50,7 @@ PLAN_KEYS = [
 @cache
 def searched(*words):
     """The answer as data; of equal words once, since several tests look at it."""
-    ended = flopcast("search", *words, "--json")
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)
+    return data_of("search", *words)
 
 
 def test_the_answer_has_the_keys_that_programs_rely_on():

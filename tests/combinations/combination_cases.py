@@ -7,6 +7,7 @@ what is conserved is conserved exactly.
 from functools import cache
 
 import numpy as np
+from hypothesis import assume
 
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
@@ -162,3 +163,10 @@ def book_of(cluster="dgx-b200"):
 def possible(job):
     """Whether no rule refuses the job."""
     return not check(job)
+
+
+def drawn(name, layout, spread, modes, software):
+    """A job that keeps every rule."""
+    job = job_of(MODELS[name], plan_of(MODELS[name], layout, spread, modes), stack(software))
+    assume(possible(job))
+    return job

@@ -9,11 +9,11 @@ from combination_cases import (
     MODELS,
     SPREADS,
     book_of,
+    drawn,
     job_of,
     plan_of,
     possible,
     programs_of,
-    stack,
 )
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -37,13 +37,6 @@ COMBINATIONS = {
     ),
     "software": st.sampled_from(["megatron-core", "megatron-2022", "torch-fsdp2"]),
 }
-
-
-def drawn(name, layout, spread, modes, software):
-    """A job that keeps every rule."""
-    job = job_of(MODELS[name], plan_of(MODELS[name], layout, spread, modes), stack(software))
-    assume(possible(job))
-    return job
 
 
 def with_plan(job, **fields):

@@ -11,14 +11,12 @@ from combination_cases import (
     MODELS,
     SPREADS,
     book_of,
+    drawn,
     job_of,
-    plan_of,
-    possible,
     product_flop,
     programs_of,
-    stack,
 )
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flopcast.memory.peak import peak_memory
@@ -44,13 +42,6 @@ FEW = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
-
-
-def drawn(name, layout, spread, modes, software):
-    """A job that keeps every rule."""
-    job = job_of(MODELS[name], plan_of(MODELS[name], layout, spread, modes), stack(software))
-    assume(possible(job))
-    return job
 
 
 def faster(job, **factors):

@@ -8,7 +8,7 @@ of ZeRO-Offload. Whether the rate includes recompute is not stated; the test ass
 import json
 
 import pytest
-from command_line import flopcast
+from command_line import data_of
 
 OFFLOADED = {"device": "cpu", "pin_memory": True, "ratio": 0.9, "cpuadam_cores_perc": 0.9}
 FILE = {
@@ -30,9 +30,7 @@ def predicted(tmp_path, **changes):
     path = tmp_path / "ds.json"
     sharding = FILE["zero_optimization"] | {"offload_optimizer": OFFLOADED | changes}
     path.write_text(json.dumps(FILE | {"zero_optimization": sharding}))
-    ended = flopcast("predict", path, *WHERE, "plan.recompute=full", "--json")
-    assert ended.code == 0, ended.err
-    return json.loads(ended.out)
+    return data_of("predict", path, *WHERE, "plan.recompute=full")
 
 
 def test_superoffload_reaches_the_published_rate_and_speed_up(tmp_path):
