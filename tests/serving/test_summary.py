@@ -223,9 +223,10 @@ def test_the_stable_rate_of_a_saturated_engine_is_played_once(monkeypatch):
     assert len(played) == 1  # passes that are slower by a ratio have a rate that is smaller by this ratio
 
 
-def test_the_stable_rate_falls_by_the_ratio_by_which_passes_are_slower():
+@all_cases("load", ["rate=28/s", "concurrency=16"])
+def test_times_without_arrivals_are_longer_by_the_ratio_of_the_passes(load):
     """The oracle is a run with these passes."""
-    traffic = "rate=28/s prompt=lognormal(1000,0.5) output=lognormal(100,0.5) requests=300"
+    traffic = f"{load} prompt=lognormal(1000,0.5) output=lognormal(100,0.5) requests=300"
     job = serving_job(
         "llama-3.1-8b", engine="vllm", cluster="dgx-h100", gpus=1, plan="tp=1", traffic=traffic
     )
@@ -234,8 +235,12 @@ def test_the_stable_rate_falls_by_the_ratio_by_which_passes_are_slower():
         saturation_per_s(simulation.requests, lambda given, ratio=ratio: simulation.play(given, ratio))
         for ratio in (1.0, 1.3)
     ]
+    own, played = simulation.served(1.3), simulation.play(simulation.requests, 1.3)
 
     assert rates[1] == pytest.approx(rates[0] / 1.3, rel=1e-9)
+    for name in ("arrival_s", "queued_s", "first_token_s", "last_token_s"):
+        np.testing.assert_allclose(getattr(own, name), getattr(played, name), rtol=1e-9, atol=1e-9)
+    assert summarise(own).requests_per_s == pytest.approx(summarise(played).requests_per_s, rel=1e-9)
 
 
 def test_intervals_of_rates_hold_those_of_other_random_runs_nine_times_in_ten():

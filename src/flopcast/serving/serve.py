@@ -52,13 +52,24 @@ class Simulation(Record, eq=False):
     known: dict[Number, Served] = field(default_factory=dict)  # by the ratio by which passes are longer
     stable_rates: dict[Number, float] = field(default_factory=dict)  # by the same ratio
 
+    @property
+    def waits_for_passes_only(self) -> bool:
+        """Return whether nothing but passes takes time: no copy between pools, no load of an adapter, and
+        no pause between turns.
+        """
+        requests = self.requests
+        return len(self.kinds) == 1 and not requests.adapter_ids.size and bool((requests.after < 0).all())
+
     def served(self, ratio: Number) -> Served:
         """Return the served requests, with passes that are longer by a ratio.
 
-        Results are stored for each ratio.
+        Results are stored for each ratio. In a closed loop, all times follow from those of the passes.
         """
         if ratio not in self.known:
-            self.known[ratio] = self.play(self.requests, ratio)
+            is_stretched = ratio != 1.0 and self.requests.concurrency > 0 and self.waits_for_passes_only
+            self.known[ratio] = (
+                self.served(1.0).stretched(ratio) if is_stretched else self.play(self.requests, ratio)
+            )
         return self.known[ratio]
 
 
@@ -179,13 +190,12 @@ def keeps_up(job: ServingJob, simulation: Simulation, served: Served, ratio: Num
 def _saturation_per_s(job: ServingJob, simulation: Simulation, ratio: Number) -> float:
     """Return the largest stable rate of one replica, from a run that is long enough to become steady.
 
-    If all passes are longer by a ratio, all times of such a run are, except copies between pools and the
-    pauses between turns.
+    If all passes are longer by a ratio, all times of such a run are, unless it waits for something else.
     """
     if ratio in simulation.stable_rates:
         return simulation.stable_rates[ratio]
     requests = simulation.requests
-    if ratio != 1.0 and not job.plan.pools and (requests.after < 0).all():
+    if ratio != 1.0 and simulation.waits_for_passes_only:
         return _saturation_per_s(job, simulation, 1.0) / ratio
     if job.traffic.trace is None and requests.size < DEFAULT_REQUESTS:
         traffic = _of_one_replica(job).traffic.model_copy(update={"requests": DEFAULT_REQUESTS})

@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.records import Record, field
+from flopcast.records import Record, field, replace
 from flopcast.serving.requests import Limits, Requests
 
 LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch", "adapters")
@@ -76,6 +76,18 @@ class Served(Record, eq=False):
     def end_s(self) -> float:
         """Return when the last request ended."""
         return float(self.last_token_s.max())
+
+    def stretched(self, ratio: float) -> "Served":
+        """Return the outcome of one kind of engine with all times multiplied by a ratio."""
+        rows = self.iterations
+        return replace(
+            self,
+            arrival_s=ratio * self.arrival_s,
+            queued_s=ratio * self.queued_s,
+            first_token_s=ratio * self.first_token_s,
+            last_token_s=ratio * self.last_token_s,
+            iterations=replace(rows, start_s=ratio * rows.start_s, elapsed_s=ratio * rows.elapsed_s),
+        )
 
 
 def iterations(columns: Counts) -> Iterations:
