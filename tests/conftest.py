@@ -17,7 +17,6 @@ from flopcast.files.yaml_text import Document
 from flopcast.garbage import collect_rarely
 from flopcast.lab.published.predictions import PublishedTables
 from flopcast.library import catalog
-from flopcast.library.curves import load_book
 from flopcast.requests.job_files import job_of
 
 pytest_plugins = ["time_limit"]
@@ -248,12 +247,6 @@ def measured(published_runs, development_runs, collected_runs):
 def measurements(shared):
     """The measured tables of kernels and collectives, read once."""
     return MeasurementFolder(shared / "data", lambda _: None)
-
-
-@pytest.fixture(scope="session")
-def selene_book():
-    """The curves of A100 and of Selene's fabrics."""
-    return load_book(catalog.cluster("selene", 16))
 
 
 def zero_of(name):

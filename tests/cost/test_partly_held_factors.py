@@ -12,7 +12,6 @@ from flopcast.spec.plan import Plan, batch_plans
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
-FEED_FORWARD = {"num_experts": 8, "top_k": 2, "expert_hidden": 4096}
 EXPERTS = described_model(
     hidden=2048, vocabulary=32000, count=4, num_experts=8, top_k=2, expert_hidden=4096
 )

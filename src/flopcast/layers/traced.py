@@ -266,7 +266,19 @@ def _component(operator: TracedOperator) -> str:
     return COMPONENTS.get(operator.kind, "linears")
 
 
-class NoFeedForward(AlwaysWithKind, AbstractLayer):
+class AbstractPlaceholder(AbstractLayer):
+    """A layer without weights and items."""
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Return no weights."""
+        return ()
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """Return no items."""
+        return ()
+
+
+class NoFeedForward(AlwaysWithKind, AbstractPlaceholder):
     """No feed-forward layer: a traced mixer contains all operators, or the next block has another mixer."""
 
     kind: Literal["none"] = "none"
@@ -281,27 +293,11 @@ class NoFeedForward(AlwaysWithKind, AbstractLayer):
         """Return 0: there are no matrices."""
         return 0
 
-    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return no weights."""
-        return ()
 
-    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return no items."""
-        return ()
-
-
-class NoEnd(AbstractLayer):
+class NoEnd(AbstractPlaceholder):
     """A placeholder for embedding, final norm or head in a model whose blocks contain all operators."""
 
     kind: Literal["no_end"] = "no_end"
-
-    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return no weights."""
-        return ()
-
-    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return no items."""
-        return ()
 
 
 NO_ENDS = (NoEnd(), NoEnd(), NoEnd())

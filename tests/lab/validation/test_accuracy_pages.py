@@ -9,7 +9,6 @@ from pages import output_of
 from flopcast import accuracy
 
 AGAIN = "python tests/accuracy_pages.py writes all of them"
-OF_OTHERS = ("the paper's", "Calculon")  # numbers of other models, as their authors print them
 
 
 @pytest.fixture(scope="module")
