@@ -33,6 +33,11 @@ def trace():
     return read_kineto(PATH)
 
 
+def words_of(trace, column):
+    """The words of a column that holds their numbers."""
+    return [trace.words[number] for number in getattr(trace, column)]
+
+
 def of_events(*events):
     """The trace of these events alone."""
     return kineto_trace([json.dumps({"traceEvents": list(events)})], "made.json")
@@ -58,7 +63,7 @@ def call(start_us, duration_us, name, thread=1, **args):
 
 
 def test_kernels_carry_the_operator_that_launched_them_with_its_shapes(trace):
-    joined = list(zip(trace.words_of(trace.operator), trace.words_of(trace.shapes), strict=True))
+    joined = list(zip(words_of(trace, "operator"), words_of(trace, "shapes"), strict=True))
 
     assert joined[0] == ("aten::addmm", "[[4096], [1024, 1024], [1024, 4096], [], []]")
     assert joined[3] == ("aten::mm", "[[1024, 4096], [4096, 1024]]")
@@ -66,12 +71,12 @@ def test_kernels_carry_the_operator_that_launched_them_with_its_shapes(trace):
 
 
 def test_every_kernel_of_the_device_has_its_class_stream_and_pass(trace):
-    assert trace.words_of(trace.kernel_class) == [
+    assert words_of(trace, "kernel_class") == [
         "gemm", "flash_attention", "all_reduce", "gemm", "layernorm.backward", "layernorm.backward", "gemm",
         "", "memcpy",
     ]  # fmt: skip
-    assert trace.words_of(trace.stream) == [*["compute"] * 2, "tp", *["compute"] * 5, "copy"]
-    assert trace.words_of(trace.phase) == [*["forward"] * 3, *["backward"] * 3, "forward", "", ""]
+    assert words_of(trace, "stream") == [*["compute"] * 2, "tp", *["compute"] * 5, "copy"]
+    assert words_of(trace, "phase") == [*["forward"] * 3, *["backward"] * 3, "forward", "", ""]
 
 
 def test_kernels_belong_to_the_step_that_launched_them_whenever_they_run(trace):
@@ -166,7 +171,7 @@ def test_messages_are_counted_as_flopcast_counts_them(name, ours, elements, expe
 
     made = of_events(event)
 
-    assert made.words_of(made.kernel_class) == [ours]
+    assert words_of(made, "kernel_class") == [ours]
     assert made.message_bytes.tolist() == [expected]
     assert made.ranks.tolist() == [8]
 
@@ -199,7 +204,7 @@ def test_backward_is_what_runs_inside_the_engine_also_on_the_forwards_thread():
 
     made = of_events(engine, *calls, *kernels)
 
-    assert made.words_of(made.phase) == ["forward", "backward", "forward"]
+    assert words_of(made, "phase") == ["forward", "backward", "forward"]
 
 
 def test_what_is_left_out_is_remarked(trace):
@@ -248,7 +253,7 @@ def test_a_zipped_trace_and_a_bare_list_are_the_same_trace(tmp_path, trace):
 
     for path in (zipped, bare):
         found = read_kineto(path)
-        assert found.words_of(found.kernel) == trace.words_of(trace.kernel)
+        assert words_of(found, "kernel") == words_of(trace, "kernel")
         assert np.array_equal(found.start_s, trace.start_s)
 
 
@@ -296,7 +301,7 @@ def test_events_with_unusable_fields_are_passed_over_and_kernels_among_them_coun
 
     made = of_events(*odd, kernel(None, 1.0), kernel(3.0, 1.0, stream="7", correlation=None))
 
-    assert made.words_of(made.kernel) == ["nvjet_x"]
+    assert words_of(made, "kernel") == ["nvjet_x"]
     assert "1 kernels without a start" in " ".join(made.remarks)
 
 

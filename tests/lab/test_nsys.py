@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 from click.testing import CliRunner
+from lab.test_kineto import words_of
 
 from flopcast.cli.import_measurements import nsys
 from flopcast.errors import SpecError
@@ -80,14 +81,14 @@ def trace(tmp_path):
 
 
 def test_kernels_have_their_names_times_and_streams(trace):
-    assert trace.words_of(trace.kernel)[:3] == [STRINGS[1], STRINGS[2], STRINGS[3]]
+    assert words_of(trace, "kernel")[:3] == [STRINGS[1], STRINGS[2], STRINGS[3]]
     assert trace.start_s[:3].tolist() == pytest.approx([0, 1e-6, 1.2e-6])
     assert (trace.end_s - trace.start_s)[:3].tolist() == pytest.approx([1e-6, 0.5e-6, 1e-6])
     assert trace.queue[:3].tolist() == [7, 7, 13]
 
 
 def test_the_innermost_range_around_the_launch_is_the_operator(trace):
-    assert trace.words_of(trace.operator) == ["aten::mm", "attention", "", "aten::mm", "", "aten::mm", ""]
+    assert words_of(trace, "operator") == ["aten::mm", "attention", "", "aten::mm", "", "aten::mm", ""]
 
 
 def test_ranges_of_emit_nvtx_give_the_sizes_of_products_in_both_passes(trace):
@@ -140,8 +141,8 @@ def test_an_export_without_ranges_launches_and_processes_is_read(tmp_path):
 
     trace = read_nsys(database(tmp_path / "old.sqlite", tables, rows))
 
-    assert trace.words_of(trace.kernel_class) == ["gemm"]
-    assert trace.words_of(trace.phase) == [""]
+    assert words_of(trace, "kernel_class") == ["gemm"]
+    assert words_of(trace, "phase") == [""]
     assert "no step annotations" in " ".join(trace.remarks)
 
 
@@ -156,7 +157,7 @@ def test_kernels_that_do_not_say_their_process_are_joined_by_correlation_alone(t
 
     trace = read_nsys(database(tmp_path / "old.sqlite", tables, rows))
 
-    assert trace.words_of(trace.operator)[:2] == ["aten::mm", "attention"]
+    assert words_of(trace, "operator")[:2] == ["aten::mm", "attention"]
 
 
 def test_ranges_whose_text_stands_in_the_row_alone_are_read(tmp_path):
