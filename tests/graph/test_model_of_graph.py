@@ -4,10 +4,15 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pytest
+from graph_builder import Builder
 from graph_cases import graph_of, node, tensor
 
+from flopcast import predict
 from flopcast.graph.model_of_graph import model_of_graph
 from flopcast.graph.segments import repeated_runs
+from flopcast.requests.job_files import job_of
+from flopcast.requests.sources import Document
 from flopcast.spec.model import WHOLE, Model
 
 WIDTH, ROWS = 64, 4
@@ -82,6 +87,61 @@ def test_runs_are_found_at_every_phase_and_do_not_overlap():
 
     assert [(run.period, run.count) for run in runs] == [(8, 5), (5, 4)]
     assert all(first.end <= second.start for first, second in pairwise(runs))
+
+
+def test_runs_inside_of_equal_parts_are_found_in_every_part():
+    layer, other = [3, 1, 4, 1, 5, 9, 2, 6, 8], [20, 21, 22, 23, 24]
+    numbers = np.array([7, *([*layer * 3, *other] * 4)])
+
+    runs = repeated_runs(numbers, np.ones(len(numbers) + 1))
+
+    assert [(run.start, run.period, run.count) for run in runs] == [(1 + 32 * n, 9, 3) for n in range(4)]
+
+
+def windowed(windows):
+    """A product, attention with one kernel for each window, and the outputs joined."""
+    whole, part = (ROWS, 2, 16 * windows, 8), (ROWS, 2, 16, 8)
+    built = Builder()
+    x = built.run("linear", f"{built.input('x', *whole)} {built.weight(8, 8)}", *whole)
+    parts = [
+        built.run("attention", " ".join(built.run("view", x, *part) for _ in "qkv"), *part)
+        for _ in range(windows)
+    ]
+    return built.graph(built.run("concatenate", " ".join(parts), *whole), ROWS)
+
+
+def test_kernels_of_windows_are_one_operator_and_take_as_long_as_all_of_them():
+    """The oracle is the same model with an operator for each window."""
+    mapping, _ = model_of_graph(windowed(5))
+    found, one_by_one = [], []
+    for block in mapping["blocks"]:
+        operators = block["mixer"]["operators"]
+        found += [each.get("pieces", 1) for each in operators]
+        separate = [one for each in operators for one in _one_by_one(each)]
+        one_by_one.append(block | {"mixer": block["mixer"] | {"operators": separate}})
+
+    assert sorted(found) == [1] * (len(found) - 1) + [5]
+    assert Model.model_validate(mapping).forward_flop(1) == 2 * 160 * 8 * 8 + 5 * 2 * 2 * 2 * 16 * 16 * 8
+    times_s = [_step_s(each) for each in (mapping, mapping | {"blocks": one_by_one})]
+    assert times_s[0] == pytest.approx(times_s[1], rel=1e-9)
+
+
+def _one_by_one(operator):
+    """The operators that run the pieces of one; each has 2 heads."""
+    own = {"heads": {"sequences": 2}, "kv_heads": {"sequences": 2}, "pieces": 1}
+    for place in range(operator.get("pieces", 1)):
+        yield operator | own | {"name": f"piece.{place}"} if "pieces" in operator else operator
+
+
+def _step_s(model):
+    parts = {
+        "model": model,
+        "cluster": "dgx-h100:1",
+        "stack": "pytorch-ddp",
+        "batch": {"sequence_length": 1},
+        "plan": "dp=8 mbs=4 gbs=32",
+    }
+    return predict(job_of(Document("test", parts, {}))).step_time_s
 
 
 def test_a_complex_number_counts_as_two_elements():

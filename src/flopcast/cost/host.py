@@ -9,6 +9,7 @@ import numpy as np
 
 from flopcast.dtypes import Flags, Floats, all_of, constant
 from flopcast.layers.router import PARTS as ROUTER_PARTS
+from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import GroupedMatmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -60,6 +61,8 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
         launch_s = constant(stack.host.forward_item_s)
     if isinstance(work, Quantise):
         launch_s = launch_s + SINGLE_CALL_S * (work.launches - 1)
+    elif isinstance(work, FlashAttention):
+        launch_s = launch_s * work.pieces
     launched = alone_s > 0
     if all_of(launched):
         return launch_s

@@ -58,7 +58,7 @@ def repeated_runs(signatures: Integers, crossing_bytes: Floats) -> list[Run]:
         if run is None:
             continue
         placed = Run(start=first + run.start, period=run.period, count=run.count)
-        found.append(placed)
+        found += _in_parts(placed, signatures, crossing_bytes)
         stretches += [(first, placed.start), (placed.end, last)]
     return sorted(found, key=lambda run: run.start)
 
@@ -75,6 +75,20 @@ def _best(signatures: Integers, crossing_bytes: Floats) -> Run | None:
             best = _with_best_phase(begin, end - begin + period, period, crossing_bytes)
             spared_most = period * (best.count - 1)
     return best
+
+
+def _in_parts(run: Run, signatures: Integers, crossing_bytes: Floats) -> list[Run]:
+    """Return the run, or the runs in each of its parts if a part itself contains equal parts.
+
+    In a vision tower, every eighth layer may have no attention windows: such a part of eight layers
+    contains seven equal layers.
+    """
+    end = run.start + run.period
+    inner = _best(signatures[run.start : end], crossing_bytes[run.start : end + 1])
+    if inner is None:
+        return [run]
+    starts = range(run.start + inner.start, run.end, run.period)
+    return [Run(start=start, period=inner.period, count=inner.count) for start in starts]
 
 
 def _periods(signatures: Integers) -> list[int]:

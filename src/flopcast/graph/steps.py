@@ -6,15 +6,17 @@ Elsewhere: products (products.py), the work of nodes (canonical.py) and the tens
 (layers/graph_operators.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from itertools import groupby
 from math import prod
+from typing import Any
 
 from flopcast.graph.canonical import canonical, flop_of, looked_up, moved_bytes_of
 from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made, plain
 from flopcast.graph.operator_graph import GraphNode, OperatorGraph
 from flopcast.graph.products import CONVOLUTIONS, PRODUCTS
 from flopcast.graph.saved import saved_tensors
-from flopcast.records import Record
+from flopcast.records import Record, replace
 from flopcast.units import Number
 
 
@@ -51,8 +53,52 @@ class Step(Record, eq=False):
 
 
 def steps_of(known: Lowering) -> list[Step]:
-    """Return the steps of a graph in order; views run no kernel."""
-    return [step for node in known.graph.nodes for step in _steps(known, node)]
+    """Return the steps of a graph in order; views run no kernel.
+
+    Some models run one attention kernel for each window of an image, and join the outputs. These kernels
+    are one step in several pieces.
+    """
+    steps = [step for node in known.graph.nodes for step in _steps(known, node)]
+    readers: dict[str, list[Step]] = {}
+    for step in steps:
+        for name in step.reads:
+            readers.setdefault(name, []).append(step)
+
+    def alike(step: Step) -> tuple[object, ...]:
+        joining = readers.get(step.writes, [])
+        is_window = step.fields["kind"] == "graph_attention" and not step.keeps and len(joining) == 1
+        if not is_window or joining[0].operator != "concatenate":
+            return (step.name,)
+        return (repr(step.fields), step.reads, step.weights, joining[0].name)
+
+    groups = [list(group) for _, group in groupby(steps, key=alike)]
+    pieces = {group[0].writes: len(group) for group in groups if len(group) > 1}
+    further = {step.writes for group in groups for step in group[1:]}
+    return [_with_pieces(group[0], pieces, further) for group in groups]
+
+
+def _with_pieces(step: Step, pieces: Mapping[str, int], further: Set[str]) -> Step:
+    """Return the first of several steps in place of all, or a step that reads the output of such a step.
+
+    `pieces` are the numbers of steps by the output of the first step; `further` are the other outputs.
+    """
+    if number := pieces.get(step.writes):
+        heads = {name: _times(step.fields[name], number) for name in ("heads", "kv_heads")}
+        fields: Fields = {**step.fields, **heads, "pieces": number}
+        return replace(step, fields=fields, flop=number * step.flop)
+    if further.isdisjoint(step.reads):
+        return step
+    sizes: Any = step.fields["read"]
+    kept = [(name, size) for name, size in zip(step.reads, sizes, strict=True) if name not in further]
+    read = [_times(size, pieces.get(name, 1)) for name, size in kept]
+    return replace(step, reads=tuple(name for name, _ in kept), fields={**step.fields, "read": read})
+
+
+def _times(size: Any, number: int) -> object:  # noqa: ANN401  a size of a step
+    """Return a size multiplied by a number."""
+    if isinstance(size, dict):
+        return {name: number * value for name, value in size.items()}
+    return number * size
 
 
 def _steps(known: Lowering, node: GraphNode) -> Iterator[Step]:

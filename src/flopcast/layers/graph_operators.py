@@ -128,14 +128,14 @@ class GraphConvolution(AbstractTracedOperator):
 
 
 class GraphAttention(AbstractTracedOperator):
-    """Softmax attention in one kernel, with any number of queries and keys.
+    """Softmax attention with any number of queries and keys.
 
     Attributes
     ----------
     heads : Size
-        Number of query heads, summed over all samples.
+        Number of query heads, summed over all samples and kernels.
     kv_heads : Size
-        Number of key/value heads, summed over all samples.
+        Number of key/value heads, summed over all samples and kernels.
     queries : int
         Number of queries of each head.
     keys : int
@@ -146,6 +146,9 @@ class GraphAttention(AbstractTracedOperator):
         Number of elements of one value; by default `head_size`.
     causal : bool
         Whether a query attends only to keys up to its own position.
+    pieces : int
+        Number of kernels that run one after another, each with an equal part of the heads. Models with
+        attention windows may run one kernel for each window.
     """
 
     kind: Literal["graph_attention"] = "graph_attention"
@@ -156,12 +159,13 @@ class GraphAttention(AbstractTracedOperator):
     head_size: int = Field(ge=1)
     value_head_size: int | None = Field(default=None, ge=1)
     causal: bool = False
+    pieces: int = Field(default=1, ge=1)
 
     def work(self, split: Split) -> AbstractOperator:
-        """Return the kernel on one micro-batch.
+        """Return the kernels on one micro-batch.
 
-        `heads` and `kv_heads` are summed over all samples. In cross-attention, the number of keys differs
-        from the number of queries.
+        `heads` and `kv_heads` are summed over all samples and kernels. In cross-attention, the number of
+        keys differs from the number of queries.
         """
         values, ranks = self.value_head_size, self.cut("within", split=split)
         return FlashAttention(
@@ -172,6 +176,7 @@ class GraphAttention(AbstractTracedOperator):
             head_size=constant(self.head_size),
             value_head_size=None if values in (None, self.head_size) else constant(values or 0),
             causal=self.causal,
+            pieces=self.pieces,
             dtype=split.dtype,
         )
 

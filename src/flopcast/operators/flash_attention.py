@@ -16,7 +16,7 @@ separate class. In decoding, queries are multiplied by the latents directly (lat
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts, is_wide
+from flopcast.dtypes import ELEMENT_BYTES, Counts, constant, is_wide
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.records import replace
 
@@ -75,6 +75,7 @@ class FlashAttention(AbstractOperator):
     partial: bool = False  # one block of a longer row, whose log-sums are merged into the row's
     gradient_skips: bool = True  # whether the backward skips what is outside of a window too
     narrow: str = ""  # format of the products, if they have 8 bits: fp8 or mxfp8
+    pieces: int = 1  # kernels one after another, each of which computes an equal part of the batch
 
     @property
     def kernel(self) -> str:
@@ -139,7 +140,8 @@ class FlashAttention(AbstractOperator):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return the side of a square with as many pairs, the head size, and the heads over all sequences.
+        """Return the side of a square with as many pairs, the head size, and the heads over all sequences
+        of one kernel.
 
         The head size is the mean of both sizes, to which the forward work is proportional.
 
@@ -148,10 +150,18 @@ class FlashAttention(AbstractOperator):
         it into several smaller squares.
         """
         length = self._square * (0.5**0.5 if self.causal else 1.0)
-        squares = self.batch
+        squares = self.batch / self.pieces
         if self.mean_keys is not None:
-            squares = self.batch * (self._pairs / np.maximum(self._square, 1.0) ** 2)
+            squares = squares * (self._pairs / np.maximum(self._square, 1.0) ** 2)
         return length, 0.5 * (self.head_size + self.output_size), squares
+
+    def kernels(self) -> Counts:
+        """Return the number of kernels."""
+        return constant(self.pieces)
+
+    def in_turn(self) -> Counts:
+        """Return the number of kernels, each of which has its own launch."""
+        return self.kernels()
 
     def saves(self) -> tuple[Saved, ...]:
         """Return q, k, v, the output, and one fp32 log-sum for each row.
